@@ -85,7 +85,7 @@ impl CudaBackend {
             asserts: &self.asserts,
             scratch: &self.scratch,
             custom: &self.custom,
-            compile: &|source| self.core.custom_function(source),
+            compile: &|kernel, call| self.core.custom_function(kernel, call),
         };
         lowering.prepare(graph, nodes, tensors)
     }

@@ -7,9 +7,11 @@
 //! ```
 
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 use crate::blas::{Blas, Product};
 use crate::compile::CompiledKernels;
+use crate::custom::CustomFunction;
 use crate::driver::{DriverError, Function, Module, Stream};
 use crate::kernel_list::{KERNELS, Kernel, KernelEntry, KernelNumber};
 use crate::params::{AssertSite, KernelArgument, KernelParams};
@@ -34,7 +36,8 @@ struct Launch {
 #[derive(Clone, Copy, Debug)]
 enum LaunchedKernel {
     Listed(KernelNumber),
-    Custom(Function),
+    /// The position among the functions of callers.
+    Custom(usize),
 }
 
 /// How the work of a kernel is cut: blocks in three directions, the threads of a block, and the bytes that they share.
@@ -47,11 +50,14 @@ pub(crate) struct Cut {
 
 /// Commands in order, and the parameters of the kernels among them.
 ///
-/// Only [`launch`](Self::launch) adds launches, so each has the parameters that its kernel takes.
+/// Only [`launch`](Self::launch) and [`launch_custom`](Self::launch_custom) add launches, so each has the parameters that its
+/// kernel takes.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     list: Vec<Command>,
     parameters: Vec<MaybeUninit<u64>>,
+    /// The functions of callers that are launched.
+    custom: Vec<Arc<CustomFunction>>,
     has_products: bool,
 }
 
@@ -64,6 +70,7 @@ impl Commands {
         Self {
             list: Vec::with_capacity(nodes),
             parameters: Vec::with_capacity(nodes.saturating_mul(WORDS)),
+            custom: Vec::new(),
             has_products: false,
         }
     }
@@ -96,7 +103,7 @@ impl Commands {
     /// Launches a kernel of the caller's, whose parameters `fill` adds behind the site of its reports.
     pub(crate) fn launch_custom(
         &mut self,
-        function: Function,
+        function: Arc<CustomFunction>,
         cut: Cut,
         asserts: AssertSite,
         fill: impl FnOnce(&mut ParameterWords<'_>),
@@ -105,7 +112,9 @@ impl Commands {
         let mut words = ParameterWords(&mut self.parameters);
         words.push(asserts);
         fill(&mut words);
-        self.list.push(Command::Launch(Launch { kernel: LaunchedKernel::Custom(function), cut, parameters }));
+        let kernel = LaunchedKernel::Custom(self.custom.len());
+        self.custom.push(function);
+        self.list.push(Command::Launch(Launch { kernel, cut, parameters }));
     }
 }
 
@@ -172,25 +181,26 @@ impl CommandQueue<'_> {
         let _entered = entered.map_err(|fault| EnqueueError { command: None, why: fault.to_string() })?;
         for (index, command) in commands.list.iter().enumerate() {
             // SAFETY: as promised, and the context is current.
-            let enqueued = unsafe { self.enqueue_one(command, &commands.parameters) };
+            let enqueued = unsafe { self.enqueue_one(command, commands) };
             enqueued.map_err(|why| EnqueueError { command: Some(index), why })?;
         }
         Ok(())
     }
 
     /// # Safety
-    /// As above, the context is current, and the parameters are those of the commands that this is one of.
-    unsafe fn enqueue_one(&self, command: &Command, parameters: &[MaybeUninit<u64>]) -> Result<(), String> {
+    /// As above, the context is current, and the command is one of `commands`.
+    unsafe fn enqueue_one(&self, command: &Command, commands: &Commands) -> Result<(), String> {
         match command {
             Command::Launch(Launch { kernel, cut: Cut { grid, block, shared }, parameters: start }) => {
-                let parameter = parameters[*start..].as_ptr().cast();
+                let parameter = commands.parameters[*start..].as_ptr().cast();
                 let (function, name) = match kernel {
                     LaunchedKernel::Listed(number) => (self.kernels.functions[number.index()], number.name()),
-                    LaunchedKernel::Custom(function) => (*function, "a kernel of the caller's"),
+                    LaunchedKernel::Custom(index) => (commands.custom[*index].function, "a kernel of the caller's"),
                 };
                 // `take_over` in `common.cu` says the same.
                 let early = self.early && self.kernels.arch >= 90;
-                // SAFETY: as promised; `kernels` keeps the modules, and `Commands::launch` has written what this kernel takes.
+                // SAFETY: as promised; `kernels` and `commands` keep the modules, and `launch` and `launch_custom` have written what
+                // their kernels take.
                 let done = unsafe { self.stream.launch(function, *grid, *block, *shared, parameter, early) };
                 done.map_err(|fault| format!("{fault} ({name})"))
             }

@@ -1,12 +1,14 @@
 //! From a node to commands: what kernels are told about, and where they put their steps.
 
+use std::sync::Arc;
 use steeve_device::Shape;
+
 use steeve_graph::{CallError, Graph, OpCall, TensorId};
 
 use crate::blas::Product;
 use crate::command::{Commands, Cut, ParameterWords};
 use crate::cuda_c::DevicePointer;
-use crate::driver::Function;
+use crate::custom::CustomFunction;
 use crate::kernel_list::Kernel;
 use crate::operand::{Operand, unsigned};
 use crate::params::{AssertSite, KernelParams};
@@ -162,7 +164,7 @@ impl CommandList {
     /// Launches a kernel of the caller's in so many blocks along one direction.
     pub(crate) fn launch_custom(
         &mut self,
-        function: Function,
+        function: Arc<CustomFunction>,
         blocks: usize,
         block: u32,
         fill: impl FnOnce(&mut ParameterWords<'_>),

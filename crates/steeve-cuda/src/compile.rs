@@ -72,7 +72,9 @@ impl CodeCache {
     fn load<M>(&self, name: &str, source: &str, load: impl Fn(&[u8]) -> Result<M, String>) -> Result<M, String> {
         let (target, options) = (self.target, options(self.target));
         let parts: Vec<&[u8]> = options.iter().map(String::as_bytes).chain([source.as_bytes()]).collect();
-        let stem = format!("{name}-{target}-{:016x}-", sum(&parts));
+        // Sources of callers are among them, so one sum may not be enough.
+        let turned: Vec<&[u8]> = parts.iter().rev().copied().collect();
+        let stem = format!("{name}-{target}-{:016x}{:016x}-", sum(&parts), sum(&turned));
         let Some(version) = &self.version else {
             let files = self.folder.iter().flat_map(|folder| kept(folder, &stem));
             return files.into_iter().find_map(|file| load(&read(&file)?).ok()).ok_or_else(|| {

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use steeve_graph::{CustomOp, Graph, Op, Param, TensorId};
+use steeve_graph::{CustomOp, DataType, Graph, Op, Param, TensorId};
 
 use crate::command_list::{CommandList, Source};
-use crate::driver::Function;
+use crate::driver::{Function, Module};
 use crate::operand::{Operand, unsigned};
 use crate::params::{AssertSite, Tensor};
 use crate::sources;
@@ -55,11 +55,12 @@ pub struct CudaKernel {
     op: CustomOp,
     source: Arc<str>,
     split: WorkSplit,
+    types: Arc<[DataType]>,
 }
 
 /// What `compute` is called for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WorkSplit {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WorkSplit {
     Elements,
     Rows,
 }
@@ -74,7 +75,7 @@ impl CudaKernel {
     /// read what `call.sources` and `call.result` reach.
     #[allow(unsafe_code, reason = "the caller promises what CUDA C can't")]
     pub unsafe fn by_elements(op: &CustomOp, source: &str) -> Self {
-        Self { op: op.clone(), source: source.into(), split: WorkSplit::Elements }
+        Self::new(op, source, WorkSplit::Elements)
     }
 
     /// Returns a kernel whose source defines `__device__ void compute(const Call &call, u64 row)`, which is called for every row
@@ -86,7 +87,18 @@ impl CudaKernel {
     /// what `call.sources` and `call.result` reach.
     #[allow(unsafe_code, reason = "the caller promises what CUDA C can't")]
     pub unsafe fn by_rows(op: &CustomOp, source: &str) -> Self {
-        Self { op: op.clone(), source: source.into(), split: WorkSplit::Rows }
+        Self::new(op, source, WorkSplit::Rows)
+    }
+
+    fn new(op: &CustomOp, source: &str, split: WorkSplit) -> Self {
+        Self { op: op.clone(), source: source.into(), split, types: FLOATS.into() }
+    }
+
+    /// Runs the kernel on sources and results of these types, instead of f32, f16 and bf16, which are those that `read`,
+    /// `write`, `load` and `store` know.
+    #[must_use]
+    pub fn with_types(self, types: &[DataType]) -> Self {
+        Self { types: types.into(), ..self }
     }
 }
 
@@ -95,6 +107,8 @@ impl fmt::Debug for CudaKernel {
         f.debug_struct("CudaKernel").field("op", &self.op).field("split", &self.split).finish_non_exhaustive()
     }
 }
+
+const FLOATS: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
 
 /// The threads of a block.
 const THREADS: u32 = 256;
@@ -106,8 +120,18 @@ const MOST_BYTES: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CustomKernels(Arc<BTreeMap<String, CudaKernel>>);
 
-/// Compiles the source of a kernel, or finds the function that was made of it.
-pub(crate) type CompileSource<'a> = &'a dyn Fn(&str) -> Result<Function, String>;
+/// Compiles a kernel for a call, or finds the function that was made for it.
+pub(crate) type CompileKernel<'a> = &'a dyn Fn(&CudaKernel, CallShape) -> Result<Arc<CustomFunction>, String>;
+
+/// A compiled kernel, and the module that it is in.
+#[derive(Debug)]
+pub(crate) struct CustomFunction {
+    pub(crate) function: Function,
+    pub(crate) _module: Module,
+}
+
+/// What a function was compiled for. The source is known by its address, since whoever keeps the key keeps the source.
+pub(crate) type FunctionKey = (usize, WorkSplit, CallShape);
 
 impl CustomKernels {
     /// Adds a kernel; one of the same name is replaced.
@@ -122,13 +146,7 @@ impl CustomKernels {
         let name = graph.tensors().op_name(graph.tensor(node).op);
         let kernel = self.0.get(name).ok_or_else(|| format!("no kernel of {name} is registered"))?;
         kernel.op.check(graph, node).map_err(|error| error.to_string())?;
-        let bytes = CallShape::of(graph, node).bytes();
-        if bytes > MOST_BYTES {
-            let slots = graph.sources(node).len();
-            return Err(format!(
-                "too many parameters: expected at most {MOST_BYTES} bytes, got {bytes} for {slots} sources"
-            ));
-        }
+        kernel.check_operands(graph, node)?;
         Ok(Some(kernel))
     }
 }
@@ -139,17 +157,48 @@ impl CudaKernel {
         &self.op
     }
 
+    /// Returns what a function of this kernel is kept by, and the source that the key speaks of.
+    pub(crate) fn key(&self, call: CallShape) -> (FunctionKey, Arc<str>) {
+        ((self.source.as_ptr().addr(), self.split, call), Arc::clone(&self.source))
+    }
+
+    /// Returns an error unless the kernel can be launched for a node of its operation.
+    fn check_operands(&self, graph: &Graph, node: TensorId) -> Result<(), String> {
+        let (sources, params) = (graph.sources(node), graph.params(node));
+        let bytes = CallShape::of(graph, node).bytes();
+        if bytes > MOST_BYTES {
+            let (sources, params) = (sources.len(), params.len());
+            return Err(format!(
+                "too many operands: expected at most {MOST_BYTES} bytes, got {bytes} for {sources} sources and {params} parameters"
+            ));
+        }
+        let listed = sources.iter().enumerate().filter_map(|(slot, source)| Some((Some(slot), (*source)?)));
+        for (slot, tensor) in listed.chain([(None, node)]) {
+            let layout = graph.tensor(tensor).layout;
+            let named = || slot.map_or_else(|| String::from("result"), |slot| format!("source {slot}"));
+            if !self.types.contains(&layout.dtype()) {
+                let types: Vec<&str> = self.types.iter().map(|dtype| dtype.name()).collect();
+                return Err(format!("{}: expected {}, got {}", named(), types.join(" or "), layout.dtype()));
+            }
+            let is_read = self.split == WorkSplit::Elements && slot.is_some();
+            if is_read && layout.elements() == 0 && graph.tensor(node).layout.elements() > 0 {
+                return Err(format!("{}: no elements: expected some for each of the result", named()));
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the launch of a node of this operation.
     pub(crate) fn lower(
         &self,
         (graph, node): (&Graph, TensorId),
         result: Operand,
         located: &[Source],
-        compile: CompileSource<'_>,
+        compile: CompileKernel<'_>,
         commands: &mut CommandList,
     ) -> Result<(), String> {
         let call = CallShape::of(graph, node);
-        let function = compile(&self.text(call))?;
+        let function = compile(self, call)?;
         let (count, grid) = match self.split {
             WorkSplit::Elements => (result.shape.elements(), result.shape.elements().div_ceil(THREADS as usize)),
             WorkSplit::Rows => (result.shape.rows(), result.shape.rows()),
@@ -158,7 +207,7 @@ impl CudaKernel {
         located.iter().for_each(|source| operands[source.slot] = source.operand.into());
         let mut params: Vec<CustomParam> = graph.params(node).iter().copied().map(CustomParam::from).collect();
         params.resize(call.params, CustomParam::default());
-        commands.launch_custom(function, grid, THREADS, |words| {
+        commands.launch_custom(function, grid.min(i32::MAX as usize), THREADS, |words| {
             words.push(Tensor::from(result));
             words.push(unsigned(count));
             operands.into_iter().for_each(|operand| words.push(operand));
@@ -167,17 +216,23 @@ impl CudaKernel {
     }
 
     /// Returns all that is compiled for a node. Errors of the compiler name the operation.
-    fn text(&self, call: CallShape) -> String {
-        let name: String = self.op.name().chars().filter(|it| it.is_ascii_alphanumeric() || *it == '_').collect();
-        let (index, guard) = match self.split {
-            WorkSplit::Elements => ("element()", "if (element() >= a.count) return;"),
-            WorkSplit::Rows => ("blockIdx.x", ""),
+    pub(crate) fn text(&self, call: CallShape) -> String {
+        let plain = |it: char| if it.is_ascii_alphanumeric() { it } else { '_' };
+        let name: String = self.op.name().chars().map(plain).collect();
+        // A grid has fewer blocks than a large tensor may have rows.
+        let calls = match self.split {
+            WorkSplit::Elements => {
+                "for (u64 i = element(); i < a.count; i += (u64)gridDim.x * blockDim.x) compute(a, i);"
+            }
+            WorkSplit::Rows => {
+                "for (u64 row = blockIdx.x; row < a.count; row += gridDim.x) { compute(a, row); __syncthreads(); }"
+            }
         };
         let source = &self.source;
         let kernel = format!(
             "__device__ void compute(const Call &call, u64 index);\n\
              #line 1 \"{name}\"\n{source}\n#line 1 \"custom kernel\"\n\
-             KERNEL(custom)(const Call &a) {{ {guard} compute(a, {index}); }}\n"
+             KERNEL(custom)(const Call &a) {{ {calls} }}\n"
         );
         sources::custom(&call.declaration()) + &kernel
     }
@@ -187,8 +242,8 @@ impl CudaKernel {
 pub(crate) const ENTRY: &str = "steeve_custom";
 
 /// How many sources and parameters a kernel is told. There is at least one of each, since C++ has no arrays of none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct CallShape {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CallShape {
     sources: usize,
     params: usize,
 }
@@ -240,7 +295,7 @@ pub(crate) fn texts_for_tests() -> [String; 2] {
     let rows = "__device__ void compute(const Call &call, u64 row) {
         if (threadIdx.x == 0) report(call.asserts, call.params[2].whole + (i64)row);
     }";
-    let kernel = |source: &str, split| CudaKernel { op: op.clone(), source: source.into(), split };
+    let kernel = |source: &str, split| CudaKernel::new(&op, source, split);
     let call = |sources, params| CallShape { sources, params };
     [kernel(elements, WorkSplit::Elements).text(call(2, 1)), kernel(rows, WorkSplit::Rows).text(call(1, 3))]
 }

@@ -9,8 +9,8 @@ use steeve_graph::{Graph, Op, TensorId};
 use crate::backend::CudaBackend;
 use crate::command::LoadedKernels;
 use crate::command_list::GpuProfile;
-use crate::custom::{self, CudaKernel, CustomKernels};
-use crate::driver::{self, Context, Function, Module, lock};
+use crate::custom::{self, CallShape, CudaKernel, CustomFunction, CustomKernels, FunctionKey};
+use crate::driver::{self, Context, Module, lock};
 use crate::launches::{Capture, Counters, Launches};
 use crate::memory::{CudaMemory, PinnedMemory};
 use crate::prepared::supports;
@@ -49,17 +49,10 @@ pub(crate) struct Core {
     pub(crate) memory: Arc<dyn BufferType>,
     host: Arc<dyn BufferType>,
     kernels: Mutex<Option<Arc<LoadedKernels>>>,
-    /// The kernels of callers, by what was compiled.
-    custom: Mutex<BTreeMap<String, CustomFunction>>,
+    /// The compiled kernels of callers, each with the source that its key speaks of.
+    custom: Mutex<BTreeMap<FunctionKey, (Arc<str>, Arc<CustomFunction>)>>,
     /// Why there is no cuBLAS, if there is none; nothing before it was first asked.
     blas: Mutex<Option<Result<(), String>>>,
-}
-
-/// A kernel of a caller's, and the module that it is in.
-#[derive(Debug)]
-struct CustomFunction {
-    function: Function,
-    _module: Module,
 }
 
 /// The GPUs in use, each of which is shared by its users.
@@ -108,17 +101,18 @@ impl Core {
         Ok(made)
     }
 
-    /// Returns the kernel of a caller's source, compiled and loaded when it is first asked for. It stays loaded as long as this.
-    pub(crate) fn custom_function(&self, source: &str) -> Result<Function, String> {
-        let mut known = lock(&self.custom);
-        if let Some(custom) = known.get(source) {
-            return Ok(custom.function);
+    /// Returns the function of a caller's kernel for a call, compiled and loaded when it is first asked for.
+    pub(crate) fn custom_function(&self, kernel: &CudaKernel, call: CallShape) -> Result<Arc<CustomFunction>, String> {
+        let (key, source) = kernel.key(call);
+        if let Some((_, known)) = lock(&self.custom).get(&key) {
+            return Ok(Arc::clone(known));
         }
+        // Not under the lock, since the compiler takes a while.
         let load = |code: &[u8]| Module::load(&self.context, code).map_err(|fault| fault.to_string());
-        let module = compile::load_custom(self.context.arch, source, &load)?;
+        let module = compile::load_custom(self.context.arch, &kernel.text(call), &load)?;
         let function = module.function(custom::ENTRY).map_err(|fault| fault.to_string())?;
-        known.insert(source.into(), CustomFunction { function, _module: module });
-        Ok(function)
+        let made = Arc::new(CustomFunction { function, _module: module });
+        Ok(Arc::clone(&lock(&self.custom).entry(key).or_insert((source, made)).1))
     }
 
     pub(crate) fn machine(&self) -> GpuProfile {

@@ -104,6 +104,7 @@ impl KernelAsserts {
                 // Kernels have no room for more.
                 let beyond = if value == i32::MAX || value == i32::MIN { " or beyond" } else { "" };
                 match op {
+                    Op::Other(_) => format!("{name}: {} reports {value}", graph.tensors().op_name(op)),
                     Op::Div => format!("{name}: division by zero: {value}"),
                     Op::MulMatId => {
                         format!("{name}: no such expert: expected an id below {}, got {value}{beyond}", count(2))

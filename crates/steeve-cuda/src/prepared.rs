@@ -11,7 +11,7 @@ use steeve_graph::{Graph, Named, TensorId};
 
 use crate::command::{Commands, EnqueueError};
 use crate::command_list::{CommandList, GpuProfile, NodeCall, Source};
-use crate::custom::{CompileSource, CustomKernels};
+use crate::custom::{CompileKernel, CustomKernels};
 use crate::driver::{CapturedGraph, Context};
 use crate::kernel_asserts::{KernelAsserts, NodeRegistration};
 use crate::kernels::{check_addresses, choose};
@@ -22,6 +22,8 @@ use crate::scratch::{Scratch, ScratchMemory};
 /// Nodes with their commands.
 #[derive(Debug)]
 pub(crate) struct CudaPrepared {
+    // Dropped before the functions that it launches.
+    pub(crate) captured: Option<CapturedGraph>,
     pub(crate) buffers: Vec<UsedBuffer>,
     pub(crate) commands: Commands,
     /// How many commands there are before those of each node.
@@ -30,7 +32,6 @@ pub(crate) struct CudaPrepared {
     pub(crate) has_run: bool,
     /// Set once capturing it was tried.
     pub(crate) was_tried: bool,
-    pub(crate) captured: Option<CapturedGraph>,
     pub(crate) registered: NodeRegistration,
     _scratch: Option<ScratchMemory>,
 }
@@ -63,7 +64,11 @@ pub(crate) fn supports(
 ) -> Result<(), DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
     let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("no such tensor".into())) };
-    if tensor.op.writes_nothing() || tensor.layout.elements() == 0 {
+    if tensor.op.writes_nothing() {
+        return Ok(());
+    }
+    let custom = custom.kernel(graph, node).map_err(refuse)?;
+    if tensor.layout.elements() == 0 {
         return Ok(());
     }
     let operand = |id: TensorId| {
@@ -80,7 +85,7 @@ pub(crate) fn supports(
     }
     check_addresses(result, &sources).map_err(refuse)?;
     // A caller's kernel is not compiled before it is needed.
-    if custom.kernel(graph, node).map_err(refuse)?.is_some() {
+    if custom.is_some() {
         return Ok(());
     }
     let call = NodeCall::new(graph, node, result, &sources);
@@ -95,7 +100,7 @@ pub(crate) struct NodeLowering<'a> {
     pub(crate) asserts: &'a Arc<KernelAsserts>,
     pub(crate) scratch: &'a Scratch,
     pub(crate) custom: &'a CustomKernels,
-    pub(crate) compile: CompileSource<'a>,
+    pub(crate) compile: CompileKernel<'a>,
 }
 
 impl NodeLowering<'_> {
@@ -169,12 +174,15 @@ impl NodeLowering<'_> {
         list: &mut CommandList,
     ) -> Result<(), DeviceError> {
         let tensor = graph.tensor(node);
-        if tensor.op.writes_nothing() || tensor.layout.elements() == 0 {
+        if tensor.op.writes_nothing() {
             return Ok(());
         }
         let refuse = |why: String| DeviceError::unsupported(self.name, graph, node, why);
-        let operand = |located: LocatedTensor| Operand { address: located.address, shape: located.shape };
         let custom = self.custom.kernel(graph, node).map_err(refuse)?;
+        if tensor.layout.elements() == 0 {
+            return Ok(());
+        }
+        let operand = |located: LocatedTensor| Operand { address: located.address, shape: located.shape };
         let lowered = match custom {
             Some(kernel) => operands.lower_custom(node, kernel.op())?,
             None => operands.lower(node)?,

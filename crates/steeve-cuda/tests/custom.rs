@@ -171,7 +171,65 @@ fn what_is_missing_or_wrong_is_an_error_that_names_it() {
         // SAFETY: it writes nothing.
         let device = device.with_kernel(unsafe { CudaKernel::by_elements(&leaky(), reports) });
         let error = refusal(&device);
-        assert!(error.contains("hidden") && error.contains("77"), "{error}");
+        assert!(error.contains("hidden") && error.contains("LEAKY reports 77"), "{error}");
+    }
+}
+
+#[test]
+fn operands_that_a_kernel_can_not_have_are_refused_before_anything_is_compiled() {
+    let wrong = |act: &dyn Fn(&mut Context) -> TensorId, wish: &str| {
+        for device in devices().into_iter().map(with_kernels) {
+            let graph = build(act);
+            let error = device.supports(&graph, *graph.nodes().last().unwrap()).unwrap_err().to_string();
+            assert!(error.contains(wish), "{error}");
+        }
+    };
+    let ids = |context: &mut Context| {
+        let x = context.input(DataType::I32, &[4]).unwrap();
+        context.custom(&leaky(), &[x], &[0.5.into()]).unwrap()
+    };
+    wrong(&ids, "source 0: expected f32 or f16 or bf16, got i32");
+    let empty = |context: &mut Context| {
+        let (x, row) = (context.input(F32, &[4]).unwrap(), context.input(F32, &[0]).unwrap());
+        context.custom(&add_row(), &[x, row], &[]).unwrap()
+    };
+    wrong(&empty, "source 1: no elements");
+    let many = |context: &mut Context| {
+        let x = context.input(F32, &[4]).unwrap();
+        context.custom(&leaky(), &[x; 60], &[0.5.into()]).unwrap()
+    };
+    wrong(&many, "too many operands: expected at most 4096 bytes");
+    let nothing = |context: &mut Context| {
+        let x = context.input(F32, &[0]).unwrap();
+        context.custom(&CustomOp::elementwise("UNKNOWN"), &[x], &[]).unwrap()
+    };
+    wrong(&nothing, "no kernel of UNKNOWN is registered");
+}
+
+/// Sources beyond sixteen, and more rows than a grid has blocks across.
+#[test]
+fn many_sources_and_rows_are_all_reached() {
+    let sum = CustomOp::elementwise("SUM_OF_TWENTY");
+    let source = "__device__ void compute(const Call &call, u64 i) {
+        float x = 0;
+        for (int s = 0; s < 20; s++) x += read(call, s, i);
+        write(call, i, x);
+    }";
+    // SAFETY: each writes the element or the row of the result that it is called for.
+    let kernel = unsafe { CudaKernel::by_elements(&sum, source) };
+    for device in devices().into_iter().map(with_kernels) {
+        let device = device.with_kernel(kernel.clone());
+        let graph = build(|context| {
+            let x = context.input(F32, &[300]).unwrap();
+            context.custom(&sum, &[x; 20], &[]).unwrap()
+        });
+        let result = run(&graph, &device, Reuse::Extended);
+        assert!(result.iter().enumerate().all(|(i, x)| *x == 20.0 * (((i * 37) % 101) as f32 - 50.0)));
+        let rows = build(|context| {
+            let x = context.input(F32, &[2, 100_003]).unwrap();
+            context.custom(&center(), &[x], &[]).unwrap()
+        });
+        assert!(run(&rows, &device, Reuse::Extended).chunks(2).all(|row| row[0] == -row[1]));
     }
 }
 
