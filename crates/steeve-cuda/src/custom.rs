@@ -123,11 +123,12 @@ pub(crate) struct CustomKernels(Arc<BTreeMap<String, CudaKernel>>);
 /// Compiles a kernel for a call, or finds the function that was made for it.
 pub(crate) type CompileKernel<'a> = &'a dyn Fn(&CudaKernel, CallShape) -> Result<Arc<CustomFunction>, String>;
 
-/// A compiled kernel, and the module that it is in.
+/// A compiled kernel, the module that it is in, and the source that its key speaks of.
 #[derive(Debug)]
 pub(crate) struct CustomFunction {
     pub(crate) function: Function,
     pub(crate) _module: Module,
+    pub(crate) _source: Arc<str>,
 }
 
 /// What a function was compiled for. The source is known by its address, since whoever keeps the key keeps the source.

@@ -49,8 +49,8 @@ pub(crate) struct Core {
     pub(crate) memory: Arc<dyn BufferType>,
     host: Arc<dyn BufferType>,
     kernels: Mutex<Option<Arc<LoadedKernels>>>,
-    /// The compiled kernels of callers, each with the source that its key speaks of.
-    custom: Mutex<BTreeMap<FunctionKey, (Arc<str>, Arc<CustomFunction>)>>,
+    /// The compiled kernels of callers.
+    custom: Mutex<BTreeMap<FunctionKey, Arc<CustomFunction>>>,
     /// Why there is no cuBLAS, if there is none; nothing before it was first asked.
     blas: Mutex<Option<Result<(), String>>>,
 }
@@ -104,15 +104,15 @@ impl Core {
     /// Returns the function of a caller's kernel for a call, compiled and loaded when it is first asked for.
     pub(crate) fn custom_function(&self, kernel: &CudaKernel, call: CallShape) -> Result<Arc<CustomFunction>, String> {
         let (key, source) = kernel.key(call);
-        if let Some((_, known)) = lock(&self.custom).get(&key) {
+        if let Some(known) = lock(&self.custom).get(&key) {
             return Ok(Arc::clone(known));
         }
         // Not under the lock, since the compiler takes a while.
         let load = |code: &[u8]| Module::load(&self.context, code).map_err(|fault| fault.to_string());
         let module = compile::load_custom(self.context.arch, &kernel.text(call), &load)?;
         let function = module.function(custom::ENTRY).map_err(|fault| fault.to_string())?;
-        let made = Arc::new(CustomFunction { function, _module: module });
-        Ok(Arc::clone(&lock(&self.custom).entry(key).or_insert((source, made)).1))
+        let made = Arc::new(CustomFunction { function, _module: module, _source: source });
+        Ok(Arc::clone(lock(&self.custom).entry(key).or_insert(made)))
     }
 
     pub(crate) fn machine(&self) -> GpuProfile {
