@@ -325,7 +325,7 @@ fn each_fault_of_a_plan_is_one_sentence() {
     );
     check(
         &|plan| plan["memories"][0]["peak"] = 1.into(),
-        &["memory gpu: a figure does not agree with the blocks: peak is 1, and the blocks make it 512"],
+        &["memory gpu: wrong figure: peak: does not match the blocks: expected 512, got 1"],
     );
 }
 
@@ -528,14 +528,14 @@ fn bad_graphs_are_named_and_explained() {
         said.expect(2).complains(&[&file]).complains(words);
         assert_eq!((said.out.as_str(), said.err.lines().count()), ("", 1), "{}", said.err);
     };
-    check("empty.graph", "", &["is empty", "x = input 16"]);
+    check("empty.graph", "", &["empty: expected a graph"]);
     check("line.graph", "x = input 16\ny = neg z\n", &["line 2, column 9", "tensor z: unknown"]);
     check(
         "op.graph",
         "x = input 16; y = frobnicate x",
         &["operation frobnicate: unknown", "?frobnicate to keep the name"],
     );
-    check("broken.json", "{\"schema\":\"galloc-dump-1\",", &["no recorded graph", "line 1"]);
+    check("broken.json", "{\"schema\":\"galloc-dump-1\",", &["not a recorded graph or plan", "line 1"]);
     check("schema.json", "{\"schema\":\"galloc-dump-2\"}", &["galloc-dump-2", "\"galloc-dump-1\""]);
     check("fields.json", "{\"schema\":\"galloc-dump-1\"}", &["missing field", "invalid recording"]);
     check("model.gguf", "", &["a GGUF model", "record its graph", "steeve record", "text form"]);

@@ -187,8 +187,9 @@ fn a_file_of_another_version_or_kind_is_refused() {
         error(&text.replace("\"more\"", "\"most\"")),
         "reuse: unknown word: expected ggml, more or none, got \"most\""
     );
-    assert!(error(&text.replace("\"reuse\"", "\"use\"")).contains("unknown field `use`"));
-    let older = "the file names no schema, and a plan file has \"steeve-plan\" (those of older versions had none); make it again with steeve plan -o";
+    let unknown = GraphPlan::from_json(&text.replace("\"reuse\"", "\"use\""), &graph).unwrap_err();
+    assert!(steeve_graph::ErrorChain(&unknown).to_string().contains("unknown field `use`"), "{unknown}");
+    let older = "schema: missing: expected \"steeve-plan\" (plan files of older versions have none); make it again with steeve plan -o";
     assert_eq!(error(r#"{"version":2,"fingerprint":"0","memories":[]}"#), older);
     assert_eq!(error(&text.replace(r#""schema":"steeve-plan","#, "")), older);
     for other in ["", "[1]", &"[".repeat(100_000), &format!("{text}]")] {

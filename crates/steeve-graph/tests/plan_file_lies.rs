@@ -376,16 +376,19 @@ fn lifetimes_and_claims_that_would_make_a_plan_look_better_are_refused() {
     };
     let mut file: Value = serde_json::from_str(&plan.to_json()).unwrap();
     apart(file["memories"][0]["blocks"].as_array_mut().unwrap());
-    let error = GraphPlan::from_json(&file.to_string(), &graph).unwrap_err().to_string();
-    assert_eq!(error, "memory memory: buffers: does not match the blocks: expected [384], got [128]");
+    let error = GraphPlan::from_json(&file.to_string(), &graph).unwrap_err();
+    let error = steeve_graph::ErrorChain(&error).to_string();
+    assert_eq!(error, "memory memory: wrong figure: buffers: does not match the blocks: expected [384], got [128]");
     // Claims that only a search could have found are not believed, nor are they refused.
     let loaded = with_claims(&mut file, &graph).unwrap();
     assert_eq!((loaded.memories()[0].verdict, loaded.memories()[0].at_least), (Verdict::Fits, Bytes(128)));
     for (field, value) in [("lower_bound", 385), ("peak", 383)] {
         let mut wrong = file.clone();
         wrong["memories"][0][field] = json!(value);
-        let error = GraphPlan::from_json(&wrong.to_string(), &graph).unwrap_err().to_string();
-        let (start, end) = (format!("memory memory: {field}: does not match the blocks: "), format!("got {value}"));
+        let error =
+            steeve_graph::ErrorChain(&GraphPlan::from_json(&wrong.to_string(), &graph).unwrap_err()).to_string();
+        let (start, end) =
+            (format!("memory memory: wrong figure: {field}: does not match the blocks: "), format!("got {value}"));
         assert!(error.starts_with(&start) && error.ends_with(&end), "{error}");
     }
     for life in [[0, 3], [0, 4], [0, 5]] {

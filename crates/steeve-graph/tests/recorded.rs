@@ -59,11 +59,7 @@ fn faults_are_named() {
         (r#"[10,0]]"#, r#"[10,1]]"#, "leaf 0: unknown buffer: expected one of 1, got 1"),
         (r#"[20,0]]"#, r#"[-2,0]]"#, "node 1: unknown tensor: expected one of the record, got -2"),
         (r#""src":[10,"#, r#""src":[12,"#, "a source of tensor 20: unknown tensor: expected one of the record, got 12"),
-        (
-            r#""alignment":32"#,
-            r#""alignment":33"#,
-            "buffer 0: wrong alignment: an alignment must be a power of two, and 33 is none",
-        ),
+        (r#""alignment":32"#, r#""alignment":33"#, "buffer 0: wrong alignment: alignment: not a power of two: 33"),
         (r#""shared_with":0"#, r#""shared_with":3"#, "buffer 0: unknown buffer: expected one of 1, got 3"),
         (
             r#""type":"f32","ne":[4"#,

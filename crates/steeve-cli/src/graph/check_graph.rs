@@ -87,7 +87,11 @@ fn with_rules(file: &str, mut plan: PlanFile, planning: &PlanningArgs) -> Result
 /// Returns faults with the tensor ids of the graph's file.
 fn with_file_ids(graph: &GraphFile, faults: Vec<PlanFault>) -> Vec<CheckFault> {
     let fault = |it: &PlanFault| {
-        CheckFault::of_tensors(it.kind(), it.tensors().into_iter().map(|tensor| graph.id(tensor)), it.to_string())
+        CheckFault::of_tensors(
+            it.kind(),
+            it.tensors().into_iter().map(|tensor| graph.id(tensor)),
+            steeve_graph::ErrorChain(it).to_string(),
+        )
     };
     faults.iter().map(fault).collect()
 }

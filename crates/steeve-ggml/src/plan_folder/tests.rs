@@ -196,7 +196,7 @@ fn a_plan_of_another_graph_or_under_other_rules_is_refused() {
     let fast = with(GraphStrategy::Fast);
     let other = |graph: &AssignedGraph, options: &PlanOptions| plan_graph(graph, options).unwrap().to_json();
     for (text, why) in [
-        (other(&gapped(1), &best()), "needs"),
+        (other(&gapped(1), &best()), "too small"),
         (other(&"x = input f32[4]; y = neg x !output".parse().unwrap(), &best()), "another graph"),
         (other(&graph, &fast), "strategy: expected best, got fast"),
         (other(&graph, &PlanOptions::new(GraphStrategy::Ggml)), "strategy: expected best, got ggml"),

@@ -283,7 +283,7 @@ pub enum PlanFault {
         operation: String,
     },
     /// A figure does not agree with the blocks.
-    #[error("memory {}: a figure does not agree with the blocks", Clipped(memory))]
+    #[error("memory {}: wrong figure", Clipped(memory))]
     Figure {
         /// The memory's name.
         memory: String,
