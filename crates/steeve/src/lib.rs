@@ -131,7 +131,6 @@
 //! | [`sched`] | one graph over several devices |
 #![forbid(unsafe_code)]
 
-pub use steeve_alloc as alloc;
 #[cfg(feature = "cpu")]
 pub use steeve_cpu as cpu;
 #[cfg(feature = "cuda")]
@@ -139,16 +138,14 @@ pub use steeve_cuda as cuda;
 pub use steeve_device as device;
 pub use steeve_graph as graph;
 pub use steeve_plan as plan;
+pub use steeve_runtime as runtime;
+pub use steeve_runtime as alloc;
 #[cfg(feature = "sched")]
-pub use steeve_sched as sched;
+pub use steeve_runtime::sched;
 
 /// What most programs need: `use steeve::prelude::*;`.
 pub mod prelude {
     pub use half::{bf16, f16};
-    pub use steeve_alloc::{
-        AllocError, AllocOptions, Allocation, Computation, Element, GraphAllocator, Replan, TensorAllocator,
-        allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
-    };
     #[cfg(feature = "cpu")]
     pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, CpuKernel, CustomCall, NodeTime, Observed, Timings};
     #[cfg(feature = "cuda")]
@@ -164,5 +161,11 @@ pub mod prelude {
         plan_graph, plan_tensor_graph, replay,
     };
     #[cfg(feature = "sched")]
-    pub use steeve_sched::{Job, SchedError, SchedOptions, Schedule, Scheduler, TensorLocations, Worker, WorkerId};
+    pub use steeve_runtime::sched::{
+        Job, SchedError, SchedOptions, Schedule, Scheduler, TensorLocations, Worker, WorkerId,
+    };
+    pub use steeve_runtime::{
+        AllocError, AllocOptions, Allocation, Computation, Element, GraphAllocator, Replan, TensorAllocator,
+        allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
+    };
 }

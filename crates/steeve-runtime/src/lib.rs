@@ -1,0 +1,73 @@
+//! Real memory behind plans.
+//!
+//! ```text
+//!   GraphPlan --reserve--> buffers          GraphAllocator   owns them; grows them only when it must
+//!                             |  alloc
+//!                         Allocation        a cheap handle: where every tensor stands, and reading and writing them
+//! ```
+//!
+//! [`TensorAllocator`] puts tensors one behind another into a buffer; [`allocate_context`] gives memory to all tensors of
+//! a context (weights, caches); [`GraphAllocator`] plans graphs and keeps the buffers they run in. Every mistake is an
+//! error that names the tensor and the numbers, and changes nothing.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use steeve_runtime::{GraphAllocator, allocate_context};
+//! use steeve_device::{BufferType, HostMemory};
+//! use steeve_graph::{Bytes, Context, DataType, Graph};
+//!
+//! let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
+//! let mut context = Context::new();
+//! let weights = context.external(DataType::F32, &[64, 64])?;
+//! let bindings = allocate_context(&mut context, &memory)?;
+//!
+//! let x = context.input(DataType::F32, &[64, 8])?;
+//! let q = context.mul_mat(weights, x)?;
+//! let y = context.silu(q)?;
+//! context.set_output(y)?;
+//! let graph = Graph::from_outputs(&context, &[y])?;
+//!
+//! let mut allocator = GraphAllocator::new(&memory);
+//! allocator.reserve(&graph)?;
+//! assert_eq!(allocator.buffer_size(0)?, Bytes(2 * 64 * 8 * 4)); // `y` takes over the bytes of `q`
+//! let allocation = allocator.alloc(&graph, &bindings)?;
+//! allocation.write(weights, &[0.5f32; 64 * 64])?;
+//! allocation.write(x, &[1.0f32; 64 * 8])?;
+//! assert_eq!(allocation.read::<f32>(x)?, [1.0; 64 * 8]);
+//! let error = allocation.read::<f32>(y).unwrap_err();
+//! assert_eq!(error.to_string(), "tensor 3 has not been computed yet");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod error;
+mod linear;
+mod context;
+mod bound;
+
+// Graphs.
+mod options;
+mod request;
+mod memories;
+mod pool;
+mod planned;
+mod graph;
+mod contents;
+mod allocation;
+mod element;
+mod compute;
+
+// Several devices.
+pub mod sched;
+
+pub use allocation::{Allocation, Run};
+pub use bound::{read_tensor, write_tensor};
+pub use compute::Computation;
+pub use context::{allocate_context, allocate_context_on, allocate_rest_of_context, context_size};
+pub use error::{AllocError, AtPeak};
+pub use graph::GraphAllocator;
+pub use linear::TensorAllocator;
+pub use options::{AllocOptions, Replan, SmallGraphs};
+pub use request::GraphRequest;
+pub use steeve_device::Element;
