@@ -11,6 +11,8 @@ use crate::planned::Planned;
 use crate::pool::{Buffers, Matching, chunk_of};
 use crate::{AllocError, Element};
 
+mod scheduled;
+
 /// A handle to the tensors of an allocated graph: where they stand, and reading and writing them.
 ///
 /// Reading is possible for what has contents: inputs that have been written, and after a run whatever has survived it
@@ -124,10 +126,47 @@ impl Allocation {
         self.transfer_in(tensor, &mut *buffer, data)
     }
 
-    /// Begins a run: every input that a node reads must have been written. Until the answer is finished or dropped, nothing but external
-    /// tensors can be read or written through any handle; of those that the graph uses none can be written through this
-    /// one, and those that it writes can't be read.
-    pub fn begin(&self) -> Result<Run, AllocError> {
+    /// Begins a run that the caller computes itself, without a [`Backend`](steeve_device::Backend):
+    /// [`compute`](Self::compute) and [`prepare`](Self::prepare) do it on one.
+    ///
+    /// The caller computes all nodes in the order of the graph, in the bytes at their [addresses](Self::address), and calls
+    /// [`RunGuard::finish`] when they are done. Until the guard is finished or dropped, tensors of the plan can neither be
+    /// read nor written through any handle; external tensors that the graph uses can't be written through this one, and
+    /// those that it writes can't be read.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use steeve_device::{Bindings, BufferType, HostMemory};
+    /// use steeve_graph::{Context, DataType, Graph};
+    /// use steeve_runtime::GraphAllocator;
+    ///
+    /// let mut context = Context::new();
+    /// let x = context.input(DataType::F32, &[2])?;
+    /// let y = context.neg(x)?;
+    /// context.set_output(y)?;
+    /// let graph = Graph::from_outputs(&context, &[y])?;
+    /// let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
+    /// let mut allocator = GraphAllocator::new(&memory);
+    /// let allocation = allocator.alloc(&graph, &Bindings::new())?;
+    /// allocation.write(x, &[1.0f32, 2.0])?;
+    ///
+    /// let run = allocation.begin()?;
+    /// let (from, to) = (allocation.address(x)?, allocation.address(y)?);
+    /// let mut bytes = [0; 8];
+    /// from.buffer.borrow()?.read(from.offset, &mut bytes)?;
+    /// for element in bytes.chunks_exact_mut(4) {
+    ///     element[3] ^= 0x80; // the sign
+    /// }
+    /// to.buffer.borrow_mut()?.write(to.offset, &bytes)?;
+    /// run.finish();
+    /// assert_eq!(allocation.read::<f32>(y)?, [-1.0, -2.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a run is in progress, if the handle is stale, or if an input that a node reads has not been written.
+    pub fn begin(&self) -> Result<RunGuard, AllocError> {
         if let Some(tensor) = self.planned.unfilled.iter().copied().find(|tensor| self.has_bytes(*tensor)) {
             return Err(AllocError::NotComputed { tensor: self.named(tensor) });
         }
@@ -138,23 +177,10 @@ impl Allocation {
         state.claim(self.handle)?;
         state.phase = Phase::Running { open: false };
         drop(state);
-        Ok(Run { allocation: self.clone(), end: Phase::Filling })
+        Ok(RunGuard { allocation: self.clone(), end: Phase::Filling })
     }
 
-    /// Whether every tensor stands where it does in `other`, and is the same tensor.
-    pub fn stands_like(&self, other: &Self) -> bool {
-        self.graph.is_same(&other.graph)
-            && Arc::ptr_eq(&self.planned, &other.planned)
-            && Arc::ptr_eq(&self.buffers, &other.buffers)
-            && self.bindings.is_same(&other.bindings)
-    }
-
-    /// Whether external tensors stand where these bindings say: a clone of them was given to `alloc`.
-    pub fn is_bound_by(&self, bindings: &Bindings) -> bool {
-        self.bindings.is_same(bindings)
-    }
-
-    /// Whether both are clones of one handle.
+    /// Returns whether both are clones of one handle. Two handles of the same graph from two calls of `alloc` are not.
     pub fn is_same(&self, other: &Self) -> bool {
         self.handle == other.handle && Arc::ptr_eq(&self.contents, &other.contents)
     }
@@ -175,7 +201,8 @@ impl Allocation {
         self.graph.tensor(tensor).nbytes() > Bytes::ZERO
     }
 
-    /// The buffers of the plan that the graph runs in, without those of external tensors.
+    /// Returns the buffers of the plan that the graph runs in, without those of external tensors: to measure them, or to
+    /// see which are shared with another handle.
     pub fn buffers(&self) -> impl Iterator<Item = &SharedBuffer> {
         self.buffers.all()
     }
@@ -351,64 +378,27 @@ impl Locate for Allocation {
     }
 }
 
-/// A run in progress. Dropped without being [finished](Self::finish), its results count as lost.
+/// A run in progress, from [`Allocation::begin`]. If it is dropped without being [finished](Self::finish), its results
+/// are lost.
 #[derive(Debug)]
-pub struct Run {
+pub struct RunGuard {
     allocation: Allocation,
     end: Phase,
 }
 
-impl Run {
-    /// The allocation that runs.
+impl RunGuard {
+    /// Returns the allocation whose graph runs.
     pub fn allocation(&self) -> &Allocation {
         &self.allocation
     }
 
-    /// The run has taken what it needs of the inputs: from now on they can be written for the next one, but for those that
-    /// nodes write into. Who calls this must have planned the graph so that nothing else ever stands where they do.
-    pub fn hand_back_inputs(&self) {
-        self.allocation.contents.lock().phase = Phase::Running { open: true };
-    }
-
-    /// The same run once more, behind itself: every input must have contents, and keep them through a run.
-    pub fn again(&self) -> Result<(), AllocError> {
-        let Allocation { planned, contents, .. } = &self.allocation;
-        let lost = |source: &&TensorId| self.allocation.has_bytes(**source) && !planned.survivors().contains(**source);
-        if let Some(tensor) = planned.required.iter().find(lost) {
-            return Err(AllocError::Consumed { tensor: self.allocation.named(*tensor) });
-        }
-        let mut state = contents.lock();
-        state.check(self.allocation.handle)?;
-        self.allocation.check_written(&state)?;
-        state.phase = Phase::Running { open: false };
-        Ok(())
-    }
-
-    /// The bytes of a tensor as they are now, without gaps. Whoever runs must see to it that nobody writes them meanwhile.
-    pub fn peek_bytes(&self, tensor: TensorId) -> Result<Vec<u8>, AllocError> {
-        let allocation = &self.allocation;
-        let address = allocation.address(tensor)?;
-        let mut data = zeroed(packed_size(allocation.layout(tensor)?))?;
-        allocation.transfer_out(tensor, &*address.buffer.borrow()?, &mut data)?;
-        Ok(data)
-    }
-
-    /// The elements of a tensor as they are now, see [`peek_bytes`](Self::peek_bytes).
-    pub fn peek<T: Element>(&self, tensor: TensorId) -> Result<Vec<T>, AllocError> {
-        let allocation = &self.allocation;
-        let mut data = zeroed(allocation.layout_of::<T>(tensor)?.elements())?;
-        let address = allocation.address(tensor)?;
-        allocation.transfer_out(tensor, &*address.buffer.borrow()?, bytemuck::cast_slice_mut(&mut data))?;
-        Ok(data)
-    }
-
-    /// The run is done: what survived it can be read.
+    /// Ends the run: all nodes have been computed, and what survived the run can be read.
     pub fn finish(mut self) {
         self.end = Phase::Ran;
     }
 }
 
-impl Drop for Run {
+impl Drop for RunGuard {
     fn drop(&mut self) {
         let planned = &self.allocation.planned;
         let survivors = planned.survivors();

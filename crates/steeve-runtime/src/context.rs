@@ -47,7 +47,12 @@ pub fn allocate_context_on(context: &mut Context, backend: &dyn Backend) -> Resu
     allocate_context(context, &backend.buffer_type())
 }
 
-/// The same for the tensors that are not `placed` yet. The result has both.
+/// Allocates all tensors of a context that are not `placed` yet, as [`allocate_context`] does: for callers that put some
+/// tensors elsewhere first, such as weights of another device or in mapped files. Returns `placed` with the others added.
+///
+/// # Errors
+///
+/// If `placed` has a tensor of another context, and as for [`allocate_context`].
 pub fn allocate_rest_of_context(
     context: &mut Context,
     memory: &Arc<dyn BufferType>,

@@ -76,14 +76,15 @@ impl GraphAllocator {
         Ok(Self { memories, options, pool, plans, contents, resident: Bytes::ZERO })
     }
 
-    /// The same with other options. Plans and buffers that exist stay.
+    /// Returns this allocator with other options, see [`set_options`](Self::set_options).
     #[must_use]
     pub fn with_options(mut self, options: AllocOptions) -> Self {
         self.set_options(options);
         self
     }
 
-    /// Other options from now on. Plans and buffers that exist stay.
+    /// Sets other options, such as a larger budget when memory has become free. Existing plans and buffers stay; the
+    /// options are those of the next reservation.
     pub fn set_options(&mut self, options: AllocOptions) {
         self.options = options;
     }

@@ -61,7 +61,7 @@ mod compute;
 // Several devices.
 pub mod sched;
 
-pub use allocation::{Allocation, Run};
+pub use allocation::{Allocation, RunGuard};
 pub use bound::{read_tensor, write_tensor};
 pub use compute::Computation;
 pub use context::{allocate_context, allocate_context_on, allocate_rest_of_context, context_size};

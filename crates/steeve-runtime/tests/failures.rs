@@ -12,7 +12,7 @@ use graphs::{assigned, context, memory, spec, tensor};
 use placed::Laws;
 use steeve_device::{Align, Bindings, Buffer, BufferType, Bytes, DeviceError, DiscreteDevice, Ledger, MemorySpec};
 use steeve_graph::{AssignedGraph, GraphPlan, PlanOptions, plan_graph};
-use steeve_runtime::{AllocError, AllocOptions, Allocation, GraphAllocator, Replan, Run, allocate_context};
+use steeve_runtime::{AllocError, AllocOptions, Allocation, GraphAllocator, Replan, RunGuard, allocate_context};
 
 /// Two devices, one with small buffers, that share what they are told to fail at.
 struct World {
@@ -225,7 +225,7 @@ fn a_device_that_is_full_says_so_and_is_usable_when_it_no_longer_is() {
 struct Interrupted {
     memory: Arc<dyn BufferType>,
     allocation: Mutex<Option<Allocation>>,
-    run: Mutex<Option<Run>>,
+    run: Mutex<Option<RunGuard>>,
 }
 
 impl BufferType for Interrupted {

@@ -30,8 +30,6 @@ fn an_allocation_takes_ids_of_its_own_graph_alone() {
         ("read", |it, x| it.read::<f32>(x).map(drop)),
         ("read_into", |it, x| it.read_into(x, &mut [0.0f32; 4])),
         ("read_bytes", |it, x| it.read_bytes(x).map(drop)),
-        ("peek", |it, x| it.begin()?.peek::<f32>(x).map(drop)),
-        ("peek_bytes", |it, x| it.begin()?.peek_bytes(x).map(drop)),
     ];
     let (one, other) = (graph(TEXT), graph(TEXT));
     let mut allocator = GraphAllocator::new(&host());

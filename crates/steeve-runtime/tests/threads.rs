@@ -24,7 +24,7 @@ fn types_can_go_to_another_thread() {
     is_send::<Allocation>();
     is_send::<AllocOptions>();
     is_send::<AllocError>();
-    is_send::<steeve_runtime::Run>();
+    is_send::<steeve_runtime::RunGuard>();
     is_sync::<GraphAllocator>();
     is_sync::<Allocation>();
     is_sync::<AllocError>();

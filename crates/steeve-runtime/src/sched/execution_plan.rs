@@ -98,7 +98,7 @@ impl ExecutionPlan {
 
     /// Returns whether it was made for tensors at the addresses of `allocation`.
     pub(crate) fn is_for(&self, allocation: &Allocation) -> bool {
-        self.allocation.stands_like(allocation)
+        self.allocation.has_addresses_of(allocation)
     }
 
     /// Creates a clock for runs of this plan, when all streams are idle.

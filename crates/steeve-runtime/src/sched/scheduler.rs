@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{AllocError, AllocOptions, GraphAllocator, Replan, Run};
+use crate::{AllocError, AllocOptions, GraphAllocator, Replan, RunGuard};
 use steeve_device::{Bindings, Bytes, Device};
 use steeve_graph::{
     AssignedGraph, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, Named, PlanOptions, Reuse, TensorId,
@@ -76,7 +76,7 @@ struct CachedSchedule {
 #[derive(Debug)]
 struct InFlightRun {
     job: Job,
-    run: Run,
+    run: RunGuard,
     clock: VectorClock,
 }
 
@@ -340,7 +340,7 @@ impl Scheduler {
             None => execution.insert(ExecutionPlan::new(schedule, &job.allocation, &self.workers)?),
         };
         match &self.in_flight {
-            Some(in_flight) => in_flight.run.again()?,
+            Some(in_flight) => in_flight.run.restart()?,
             None => {
                 let (run, clock) = (job.allocation.begin()?, execution.clock());
                 self.in_flight = Some(InFlightRun { job: job.clone(), run, clock });

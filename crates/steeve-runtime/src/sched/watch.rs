@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::{AllocError, Element, Run};
+use crate::{AllocError, Element, RunGuard};
 use steeve_graph::{Graph, TensorId};
 
 use crate::sched::execution_plan::{PipelineSlot, pending_copy};
@@ -37,7 +37,7 @@ pub struct ComputedNode<'a> {
     pub node: TensorId,
     /// The worker that has computed it.
     pub worker: WorkerId,
-    run: &'a Run,
+    run: &'a RunGuard,
 }
 
 impl ComputedNode<'_> {
@@ -107,7 +107,7 @@ impl Scheduler {
     }
 
     /// Runs one part after the other, each done before the next.
-    fn walk(&self, job: &Job, run: &Run, watch: &mut dyn NodeWatcher) -> Result<WatchedRun, SchedError> {
+    fn walk(&self, job: &Job, run: &RunGuard, watch: &mut dyn NodeWatcher) -> Result<WatchedRun, SchedError> {
         let (schedule, graph) = (&*job.schedule, job.schedule.graph());
         let tensors = PipelineSlot { schedule, allocation: &job.allocation, slot: 0 };
         for split in schedule.splits() {
