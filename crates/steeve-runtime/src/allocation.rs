@@ -11,6 +11,7 @@ use crate::planned::Planned;
 use crate::pool::{Buffers, Matching, chunk_of};
 use crate::{AllocError, Element};
 
+#[cfg(feature = "sched")]
 mod scheduled;
 
 /// A handle to the tensors of an allocated graph: where they stand, and reading and writing them.

@@ -1,9 +1,13 @@
 //! What the allocators refuse.
 
 use std::fmt;
+#[cfg(feature = "json")]
+use std::{error::Error, sync::Arc};
 
 use steeve_device::DeviceError;
 use steeve_graph::{Bytes, DataType, GraphError, GraphPlanError, Named, PlanMismatch};
+#[cfg(feature = "json")]
+use steeve_graph::{ErrorChain, PlanFault};
 
 /// Why an allocator did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,9 +129,19 @@ pub enum AllocError {
         /// The tensor.
         tensor: Named,
     },
-    /// A plan file that is none, or not one for this graph.
-    #[error("the plan file can't be used: {0}")]
-    PlanFile(String),
+    /// A plan file that is no plan, or none of this graph.
+    #[cfg(feature = "json")]
+    #[error("plan file: not usable for this graph")]
+    PlanFile(#[source] PlanFileFault),
+    /// A plan file whose plan frees more of what no node reads than the allocator's options allow.
+    #[cfg(feature = "json")]
+    #[error("plan file: frees more unread memory than this allocator: expected unread {kept} or less, got {freed}")]
+    PlanFileUnread {
+        /// The rule of the file.
+        freed: &'static str,
+        /// The rule of the allocator.
+        kept: &'static str,
+    },
     /// A plan with ggml's own layout for a memory whose backends read sources late.
     #[error("the plan has ggml's own layout in {memory}, where sources must be held for {hold} nodes")]
     IgnoresHold {
@@ -217,6 +231,47 @@ pub enum AllocError {
         given: u64,
     },
 }
+
+/// What is wrong with a plan file, shared by the clones of an [`AllocError`]. Two are equal if their messages are.
+#[cfg(feature = "json")]
+#[derive(Clone, Debug)]
+pub struct PlanFileFault(Arc<PlanFault>);
+
+#[cfg(feature = "json")]
+impl PlanFileFault {
+    pub(crate) fn new(fault: PlanFault) -> Self {
+        Self(Arc::new(fault))
+    }
+
+    /// Returns the fault.
+    pub fn get(&self) -> &PlanFault {
+        &self.0
+    }
+}
+
+#[cfg(feature = "json")]
+impl fmt::Display for PlanFileFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(feature = "json")]
+impl Error for PlanFileFault {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+#[cfg(feature = "json")]
+impl PartialEq for PlanFileFault {
+    fn eq(&self, other: &Self) -> bool {
+        ErrorChain(self).to_string() == ErrorChain(other).to_string()
+    }
+}
+
+#[cfg(feature = "json")]
+impl Eq for PlanFileFault {}
 
 /// The tensors that live when most bytes are live, the largest first.
 #[derive(Clone, Debug, PartialEq, Eq)]

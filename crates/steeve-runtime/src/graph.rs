@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Bytes, Offset, SharedBuffer};
 use steeve_graph::{
-    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, MemoryId, MemoryPlan, Named,
-    PlanFault, PlanFile, PlanMismatch, PlanOptions, SizeClass, TensorId, fit_buffers, plan_graph, share_buffers,
+    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Named, PlanMismatch,
+    PlanOptions, SizeClass, TensorId, fit_buffers, plan_graph, share_buffers,
 };
 
 use crate::contents::Contents;
@@ -174,62 +174,6 @@ impl GraphAllocator {
         self.use_plans(vec![Arc::new(Planned::new(plan))])?;
         self.pool.complete()?;
         Ok(())
-    }
-
-    /// Reserves by a plan file, so that a program starts without planning: the file that `steeve plan -o` or
-    /// [`GraphPlan::to_json`] has written. The plan is held to the graph: whatever the file says, it is either right or refused.
-    ///
-    /// The graph is planned offline from its text, which [`assign`](Self::assign) gives:
-    ///
-    /// ```text
-    /// steeve plan --strategy best model.graph -o plan.json
-    /// ```
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use steeve_runtime::GraphAllocator;
-    /// use steeve_device::{BufferType, HostMemory};
-    /// use steeve_graph::{AssignedGraph, Graph, PlanOptions, plan_graph};
-    /// # let graph: AssignedGraph = "x = input f32[64]; y = sqr x !output".parse()?;
-    /// # let graph: Graph = graph.into_graph();
-    /// let memory: Arc<dyn BufferType> = Arc::new(HostMemory::new());
-    /// let mut allocator = GraphAllocator::new(&memory);
-    /// let text = allocator.assign(&graph)?.to_string(); // into model.graph
-    ///
-    /// // What the command does.
-    /// let json = plan_graph(&text.parse()?, &PlanOptions::default())?.to_json();
-    ///
-    /// allocator.load_plan(&graph, &json)?;
-    /// assert_eq!(allocator.buffer_size(0)?.get(), 256);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn load_plan<'a>(&mut self, request: impl Into<GraphRequest<'a>>, json: &str) -> Result<(), AllocError> {
-        self.reserve_planned(self.read_plan(request, json, MatchMemories::ByName)?)
-    }
-
-    /// Reads a plan file for a graph without reserving anything, for [`reserve_planned`](Self::reserve_planned). Its memories are
-    /// matched with the allocator's by name or by order.
-    ///
-    /// # Errors
-    ///
-    /// Besides what is wrong with the file, if the plan frees more of what no node reads than
-    /// [the options](AllocOptions::with_plan) of this allocator say.
-    pub fn read_plan<'a>(
-        &self,
-        request: impl Into<GraphRequest<'a>>,
-        json: &str,
-        by: MatchMemories,
-    ) -> Result<GraphPlan, AllocError> {
-        let assigned = self.assign(request)?;
-        let refused = |fault: PlanFault| AllocError::PlanFile(steeve_graph::ErrorChain(&fault).to_string());
-        let file = PlanFile::from_json(json).map_err(|error| refused(error.into()))?;
-        let plan = GraphPlan::from_file(&file, &assigned, by).map_err(refused)?;
-        let (freed, kept) = (plan.options().unread, self.options.plan.unread);
-        if freed > kept {
-            let why = format!("unread is {}, which frees more than this allocator's {}", freed.name(), kept.name());
-            return Err(AllocError::PlanFile(why));
-        }
-        Ok(plan)
     }
 
     /// Returns a graph with all that planning needs: the allocator's memories, which of them each leaf and node belongs to, and

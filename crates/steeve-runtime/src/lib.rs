@@ -53,18 +53,23 @@ mod memories;
 mod pool;
 mod planned;
 mod graph;
+#[cfg(feature = "json")]
+mod plan_file;
 mod contents;
 mod allocation;
 mod element;
 mod compute;
 
 // Several devices.
+#[cfg(feature = "sched")]
 pub mod sched;
 
 pub use allocation::{Allocation, RunGuard};
 pub use bound::{read_tensor, write_tensor};
 pub use compute::Computation;
 pub use context::{allocate_context, allocate_context_on, allocate_rest_of_context, context_size};
+#[cfg(feature = "json")]
+pub use error::PlanFileFault;
 pub use error::{AllocError, AtPeak};
 pub use graph::GraphAllocator;
 pub use linear::TensorAllocator;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use steeve_cpu::CpuDevice;
 use steeve_device::{Bindings, Device, NullDevice};
 use steeve_graph::{
-    Best, Budget, Context, DataType, Graph, GraphStrategy, MatchMemories, PlanOptions, TensorId, plan_graph,
+    Best, Budget, Context, DataType, ErrorChain, Graph, GraphStrategy, MatchMemories, PlanOptions, TensorId, plan_graph,
 };
 use steeve_plan::fuzz::runs;
 use steeve_runtime::AllocError;
@@ -77,7 +77,8 @@ fn a_plan_of_other_devices_is_refused_and_nothing_is_reserved() {
     let mut other = scheduler("tpu", &chain);
     let error = other.load_plan(&chain.graph, &bindings, &json, MatchMemories::ByName).unwrap_err();
     assert!(matches!(&error, SchedError::Alloc(AllocError::PlanFile(_))), "{error}");
-    assert!(error.to_string().contains("gpu") && error.to_string().contains("tpu"), "{error}");
+    let text = ErrorChain(&error).to_string();
+    assert!(text.contains("gpu") && text.contains("tpu"), "{text}");
     for (worker, _) in other.workers() {
         assert_eq!(other.buffer_size(worker).unwrap().get(), 0);
     }

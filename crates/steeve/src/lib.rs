@@ -125,10 +125,10 @@
 //! | [`plan`] | blocks with lifetimes in, proven plan out; for what is no graph |
 //! | [`graph`] | tensors, operations, graphs, also an engine's own; liveness, in-place, proven plans for graphs |
 //! | [`device`] | memory of devices and backends behind one interface |
-//! | [`alloc`] | buffers behind plans; reading and writing tensors |
+//! | [`runtime`], also [`alloc`] | buffers behind plans; reading and writing tensors |
 //! | [`cpu`] | the processor |
 //! | [`cuda`] | NVIDIA GPUs, where there are any |
-//! | [`sched`] | one graph over several devices |
+//! | [`sched`], which is `runtime::sched` | one graph over several devices |
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "cpu")]
@@ -154,11 +154,13 @@ pub mod prelude {
         Backend, Bindings, BufferType, Device, DeviceError, DeviceKind, HostMemory, MemorySpec, NullDevice, Registry,
         SharedBuffer, Usage,
     };
+    #[cfg(feature = "json")]
+    pub use steeve_graph::MatchMemories;
     pub use steeve_graph::{
         Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, CustomOp, DataType,
-        FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, MatchMemories, Memory,
-        MemoryId, Offset, Op, Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary,
-        plan_graph, plan_tensor_graph, replay,
+        FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, Memory, MemoryId, Offset,
+        Op, Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary, plan_graph,
+        plan_tensor_graph, replay,
     };
     #[cfg(feature = "sched")]
     pub use steeve_runtime::sched::{

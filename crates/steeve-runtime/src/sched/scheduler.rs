@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use crate::{AllocError, AllocOptions, GraphAllocator, Replan, RunGuard};
 use steeve_device::{Bindings, Bytes, Device};
-use steeve_graph::{
-    AssignedGraph, Graph, GraphPlan, GraphStrategy, Id, MatchMemories, Named, PlanOptions, Reuse, TensorId,
-};
+use steeve_graph::{AssignedGraph, Graph, GraphPlan, GraphStrategy, Id, Named, PlanOptions, Reuse, TensorId};
 
 use crate::sched::alias_check::check_no_alias;
 use crate::sched::assign::{PinnedTensors, assign};
@@ -230,12 +228,13 @@ impl Scheduler {
     /// Makes the buffers large enough for a graph by a plan file, without planning. The file was made by `steeve plan
     /// -o` from the text of [`assign`](Self::assign), or from a [plan](Self::plan_of); its memories are matched by name
     /// or by order. Waits for work in flight.
+    #[cfg(feature = "json")]
     pub fn load_plan(
         &mut self,
         graph: &Graph,
         locations: impl Into<TensorLocations>,
         json: &str,
-        by: MatchMemories,
+        by: steeve_graph::MatchMemories,
     ) -> Result<(), SchedError> {
         self.synchronise()?;
         let locations = locations.into();
