@@ -1,40 +1,40 @@
-//! Where the tensors of a graph stand, and what is in them.
+//! The addresses of the tensors of a graph, and their contents.
 
 use std::sync::Arc;
 
 use steeve_device::{Address, Bindings, Buffer, BufferReadGuard, Bytes, Locate, SharedBuffer};
 use steeve_graph::{Graph, Layout, Named, TensorId};
 
-use crate::contents::{Contents, Phase, State};
+use crate::contents::{ContentState, RunPhase, SharedContents};
 use crate::element::{check_span, packed_size, read_packed, write_packed, zeroed};
-use crate::planned::Planned;
-use crate::pool::{Buffers, Matching, chunk_of};
+use crate::planned::PlannedGraph;
+use crate::pool::{ChunkMatches, PoolBuffers, chunk_of};
 use crate::{AllocError, Element};
 
 #[cfg(feature = "sched")]
 mod scheduled;
 
-/// A handle to the tensors of an allocated graph: where they stand, and reading and writing them.
+/// A handle to the tensors of an allocated graph: their addresses, and reading and writing them.
 ///
 /// Reading is possible for what has contents: inputs that have been written, and after a run whatever has survived it
 /// (outputs always do). Everything else is an error that says why, and [`raw_bytes`](Self::raw_bytes) if need be.
 ///
 /// An input whose memory the run reuses is *consumed*: it must be written again before the next run, unless it was set as
 /// output too, which keeps it ([`Context::keep`](steeve_graph::Context::keep)). An input that no node reads need not be
-/// written at all. Who writes or runs through a later handle
-/// of the same allocator takes the memory, and this handle is stale.
+/// written at all. Writing or running through a later handle of the same allocator takes the memory, and makes this handle
+/// stale.
 ///
 /// Several threads can read through one handle, and clones are the same handle. A transfer borrows its buffer for a moment
-/// and never waits: who writes while another thread reads or writes in the same buffer gets
-/// [`InUse`](steeve_device::DeviceError::InUse), and may try again.
+/// and never waits: a write while another thread reads or writes in the same buffer fails with
+/// [`InUse`](steeve_device::DeviceError::InUse), and can be tried again.
 #[derive(Clone, Debug)]
 pub struct Allocation {
     graph: Graph,
     bindings: Bindings,
-    planned: Arc<Planned>,
-    chunks: Arc<Matching>,
-    buffers: Arc<Buffers>,
-    contents: Arc<Contents>,
+    planned: Arc<PlannedGraph>,
+    chunks: Arc<ChunkMatches>,
+    buffers: Arc<PoolBuffers>,
+    contents: Arc<SharedContents>,
     handle: u64,
 }
 
@@ -42,26 +42,26 @@ impl Allocation {
     pub(crate) fn new(
         graph: Graph,
         bindings: Bindings,
-        (planned, chunks): (Arc<Planned>, Arc<Matching>),
-        buffers: Arc<Buffers>,
-        contents: Arc<Contents>,
+        (planned, chunks): (Arc<PlannedGraph>, Arc<ChunkMatches>),
+        buffers: Arc<PoolBuffers>,
+        contents: Arc<SharedContents>,
         handle: u64,
     ) -> Self {
         Self { graph, bindings, planned, chunks, buffers, contents, handle }
     }
 
-    /// The graph.
+    /// Returns the graph.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Where a tensor stands, whatever is in it.
+    /// Returns the address of a tensor, whatever its contents. Fails if the graph does not use it.
     pub fn address(&self, tensor: TensorId) -> Result<Address<'_>, AllocError> {
         self.graph.tensors().find(tensor)?;
         self.locate(tensor).ok_or_else(|| AllocError::NotPlaced { tensor: self.named(tensor) })
     }
 
-    /// The elements of a tensor, in order whatever its strides.
+    /// Reads the elements of a tensor, in order whatever its strides.
     pub fn read<T: Element>(&self, tensor: TensorId) -> Result<Vec<T>, AllocError> {
         let elements = self.layout_of::<T>(tensor)?.elements();
         let buffer = self.open(tensor)?;
@@ -70,7 +70,7 @@ impl Allocation {
         Ok(data)
     }
 
-    /// The same into a slice of as many elements.
+    /// Reads the elements of a tensor into a slice of as many, in order whatever its strides.
     pub fn read_into<T: Element>(&self, tensor: TensorId, data: &mut [T]) -> Result<(), AllocError> {
         let elements = self.layout_of::<T>(tensor)?.elements();
         self.check_length(tensor, "elements", elements, data.len())?;
@@ -85,7 +85,7 @@ impl Allocation {
         self.write_input(tensor, bytemuck::cast_slice(data))
     }
 
-    /// The bytes of a tensor without gaps: the only way to read quantised types.
+    /// Reads the bytes of a tensor without gaps: the only way to read quantised types.
     pub fn read_bytes(&self, tensor: TensorId) -> Result<Vec<u8>, AllocError> {
         let size = packed_size(self.layout(tensor)?);
         let buffer = self.open(tensor)?;
@@ -100,7 +100,7 @@ impl Allocation {
         self.write_input(tensor, data)
     }
 
-    /// Whatever bytes stand where the tensor does, without gaps. They may be anything: an earlier tensor's, or those of
+    /// Reads the bytes at the address of a tensor without gaps, whatever they are: perhaps those of an earlier tensor, or of
     /// another graph.
     pub fn raw_bytes(&self, tensor: TensorId) -> Result<Vec<u8>, AllocError> {
         let size = packed_size(self.layout(tensor)?);
@@ -112,7 +112,7 @@ impl Allocation {
         Ok(data)
     }
 
-    /// Writes bytes where any tensor stands, whatever else that destroys. It does not count as written.
+    /// Writes bytes at the address of any tensor, whatever else that overwrites. The tensor does not count as written.
     pub fn write_raw_bytes(&self, tensor: TensorId, data: &[u8]) -> Result<(), AllocError> {
         self.check_length(tensor, "bytes", packed_size(self.layout(tensor)?), data.len())?;
         let address = self.address(tensor)?;
@@ -176,9 +176,9 @@ impl Allocation {
         state.check(self.handle)?;
         self.check_written(&state)?;
         state.claim(self.handle)?;
-        state.phase = Phase::Running { open: false };
+        state.phase = RunPhase::Running { open: false };
         drop(state);
-        Ok(RunGuard { allocation: self.clone(), end: Phase::Filling })
+        Ok(RunGuard { allocation: self.clone(), end: RunPhase::Filling })
     }
 
     /// Returns whether both are clones of one handle. Two handles of the same graph from two calls of `alloc` are not.
@@ -186,8 +186,8 @@ impl Allocation {
         self.handle == other.handle && Arc::ptr_eq(&self.contents, &other.contents)
     }
 
-    /// Every input that a node reads has contents.
-    fn check_written(&self, state: &State) -> Result<(), AllocError> {
+    /// Fails if an input that a node reads has no contents.
+    fn check_written(&self, state: &ContentState) -> Result<(), AllocError> {
         let owner = state.is_owner(self.handle);
         let missing = |source: &TensorId| !(owner && state.is_written(*source)) && self.has_bytes(*source);
         let Some(tensor) = self.planned.required.iter().copied().find(missing) else { return Ok(()) };
@@ -210,8 +210,8 @@ impl Allocation {
 
     fn planned_address(&self, root: TensorId) -> Option<Address<'_>> {
         let place = self.planned.plan.place(root)?;
-        let (part, buffers) = self.buffers.of(place.memory);
-        let buffer = buffers.get(chunk_of(&self.chunks, part, place.buffer))?;
+        let (number, buffers) = self.buffers.of(place.memory);
+        let buffer = buffers.get(chunk_of(&self.chunks, number, place.buffer))?;
         Some(Address { buffer, offset: place.offset, size: place.size })
     }
 
@@ -240,29 +240,29 @@ impl Allocation {
         Err(AllocError::Length { tensor: self.named(tensor), unit, wanted, given })
     }
 
-    /// No run may be in progress where a planned tensor is touched.
+    /// Fails if a run is in progress, unless the tensor is external.
     fn check_idle(&self, tensor: TensorId) -> Result<(), AllocError> {
         if self.graph.tensors().is_external(tensor) { Ok(()) } else { self.contents.lock().check_idle() }
     }
 
-    /// The tensor's buffer, with contents of the tensor's own in it for as long as it is borrowed.
+    /// Borrows the tensor's buffer. The contents are the tensor's own while it is borrowed.
     fn open(&self, tensor: TensorId) -> Result<BufferReadGuard<'_>, AllocError> {
         let address = self.address(tensor)?;
-        // Once for an error that says more than that the buffer is in use or gone, and once more when nobody can write.
+        // Once for an error that says more than that the buffer is in use or gone, and once more when it is borrowed.
         self.check_readable(tensor)?;
         let buffer = address.buffer.borrow()?;
         self.check_readable(tensor)?;
         Ok(buffer)
     }
 
-    /// No run of this very handle may be in progress if the external tensor is among those that it uses.
+    /// Fails if a run of this very handle is in progress and the external tensor is among those that it uses.
     fn check_at_rest(&self, root: TensorId, used: &[TensorId]) -> Result<(), AllocError> {
         let state = self.contents.lock();
         let is_ours = state.is_owner(self.handle) && used.binary_search(&root).is_ok();
         if is_ours { state.check_idle() } else { Ok(()) }
     }
 
-    /// Whether the tensor has contents of its own now.
+    /// Fails unless the tensor has contents of its own now.
     fn check_readable(&self, tensor: TensorId) -> Result<(), AllocError> {
         let root = self.graph.root(tensor);
         if self.graph.tensor(root).external {
@@ -288,15 +288,15 @@ impl Allocation {
         }
         match (owner, state.phase) {
             _ if self.planned.is_unfilled(root) => Err(AllocError::NotComputed { tensor: named() }),
-            (true, Phase::Ran) if self.planned.survivors().contains(root) => Ok(()),
-            (true, Phase::Ran) => Err(AllocError::Reused { tensor: named() }),
-            // The last run did not finish, or inputs for the next have been written where results stood.
+            (true, RunPhase::Ran) if self.planned.survivors().contains(root) => Ok(()),
+            (true, RunPhase::Ran) => Err(AllocError::Reused { tensor: named() }),
+            // The last run did not finish, or inputs for the next have been written over results.
             (true, _) if state.has_run => Err(AllocError::Lost { tensor: named() }),
             _ => Err(AllocError::NotComputed { tensor: named() }),
         }
     }
 
-    /// Writes what the run will read.
+    /// Writes an input or an external tensor.
     fn write_input(&self, tensor: TensorId, data: &[u8]) -> Result<(), AllocError> {
         let address = self.address(tensor)?;
         self.transferable(tensor)?;
@@ -309,7 +309,7 @@ impl Allocation {
         if !is_source && !self.graph.tensor(root).flags.is_input() {
             return Err(AllocError::Computed { tensor: self.named(tensor) });
         }
-        // As with reading: once for the better error, once more when nobody else can write.
+        // As with reading: once for the better error, once more when it is borrowed.
         let unchanged = self.planned.changed.binary_search(&root).is_err();
         {
             let state = self.contents.lock();
@@ -323,12 +323,12 @@ impl Allocation {
             state.check(self.handle)?;
             let written = state.is_owner(self.handle) && state.is_written(root);
             if is_source && !written && !self.is_all_of(tensor, root) {
-                return Err(AllocError::Part { tensor: self.named(tensor), root: self.named(root) });
+                return Err(AllocError::PartOfUnwritten { tensor: self.named(tensor), root: self.named(root) });
             }
             state.claim(self.handle)?;
-            // Where it does not survive a run, something else stands now that will be lost.
-            if state.phase == Phase::Ran && !self.planned.survivors().contains(root) {
-                state.phase = Phase::Filling;
+            // If it does not survive a run, its bytes are those of something else, which is lost now.
+            if state.phase == RunPhase::Ran && !self.planned.survivors().contains(root) {
+                state.phase = RunPhase::Filling;
             }
             // A transfer that fails leaves neither the old contents nor the new.
             state.set_written(root, false);
@@ -342,7 +342,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// Whether writing `tensor` writes all of `root`.
+    /// Returns whether writing `tensor` writes all of `root`.
     fn is_all_of(&self, tensor: TensorId, root: TensorId) -> bool {
         let (part, all) = (&self.graph.tensor(tensor).layout, &self.graph.tensor(root).layout);
         tensor == root || part.is_contiguous() && part.nbytes() == all.nbytes()
@@ -371,7 +371,7 @@ impl Locate for Allocation {
             true => self.bindings.get(root)?,
             false => self.planned_address(root)?,
         };
-        // Who provides memory for a tensor that the graph does not use may provide too little of it.
+        // The bindings may have too little memory for a tensor that the graph does not use.
         let end = start.checked_add(it.nbytes()).filter(|end| *end <= size)?;
         // A root may use all that it was given, and a view what it spans.
         let size = if it.is_view() { Bytes(end.0 - start.0) } else { size };
@@ -384,7 +384,7 @@ impl Locate for Allocation {
 #[derive(Debug)]
 pub struct RunGuard {
     allocation: Allocation,
-    end: Phase,
+    end: RunPhase,
 }
 
 impl RunGuard {
@@ -395,7 +395,7 @@ impl RunGuard {
 
     /// Ends the run: all nodes have been computed, and what survived the run can be read.
     pub fn finish(mut self) {
-        self.end = Phase::Ran;
+        self.end = RunPhase::Ran;
     }
 }
 
@@ -408,8 +408,8 @@ impl Drop for RunGuard {
         for source in planned.sources.iter().filter(|source| !survivors.contains(**source)) {
             state.set_written(*source, false);
         }
-        if self.end != Phase::Ran {
-            // Who knows how far the nodes came that write into these.
+        if self.end != RunPhase::Ran {
+            // It is not known how far the nodes came that write into these.
             planned.changed.iter().for_each(|source| state.set_written(*source, false));
         }
     }

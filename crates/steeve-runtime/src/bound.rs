@@ -1,4 +1,4 @@
-//! Data of tensors that have memory of their own, before or without any graph.
+//! Reads and writes tensors that have memory of their own, before or without any graph.
 
 use steeve_device::{Address, Bindings};
 use steeve_graph::{Context, Layout, Named, TensorId};
@@ -45,7 +45,7 @@ pub fn read_tensor<T: Element>(context: &Context, bindings: &Bindings, tensor: T
     Ok(data)
 }
 
-/// Where a tensor stands and what it looks like, if that is what `T` is for and the memory is large enough.
+/// Returns the address and the layout of a tensor. Fails if its elements are not of type `T`, or its memory is too small.
 fn find<'a, T: Element>(
     context: &'a Context,
     bindings: &'a Bindings,

@@ -1,4 +1,4 @@
-//! Running an allocated graph on a backend.
+//! Runs an allocated graph on a backend.
 
 use steeve_device::{Backend, Prepared};
 
@@ -12,14 +12,14 @@ impl Allocation {
         self.prepare(backend)?.run()
     }
 
-    /// Makes the graph ready to run on a backend: kernels are chosen, and what is not supported is an error.
+    /// Prepares the graph to run on a backend: chooses kernels. Fails if a node is not supported.
     pub fn prepare<'a>(&'a self, backend: &'a dyn Backend) -> Result<Computation<'a>, AllocError> {
         let prepared = backend.prepare(self.graph(), 0..self.graph().nodes().len(), self)?;
         Ok(Computation { allocation: self, backend, prepared })
     }
 }
 
-/// A graph that is ready to run, again and again.
+/// A graph that is ready to run, any number of times.
 #[derive(Debug)]
 pub struct Computation<'a> {
     allocation: &'a Allocation,
@@ -28,11 +28,11 @@ pub struct Computation<'a> {
 }
 
 impl Computation<'_> {
-    /// Runs it and waits for it. Inputs that the last run consumed must have been written again.
+    /// Runs the graph and waits for it. Inputs that the last run consumed must have been written again.
     pub fn run(&mut self) -> Result<(), AllocError> {
         let run = self.allocation.begin()?;
         let submitted = self.backend.submit(&mut *self.prepared);
-        // Also when it failed: whatever was enqueued before must be done before the memory is anybody's again.
+        // Also when it failed: whatever was enqueued before must be done before the memory is used again.
         let done = self.backend.synchronise();
         submitted.and(done)?;
         run.finish();

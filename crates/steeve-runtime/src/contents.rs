@@ -1,7 +1,7 @@
-//! Whose contents are in the memory, and which of them are worth reading.
+//! Tracks which handle the contents of the memory belong to, and which of them can be read.
 //!
-//! Handles are numbered in the order in which they are made. The memory belongs to the latest that wrote or ran; who came
-//! before is stale. Within the handle that has it:
+//! Handles are numbered in the order in which they are made. The memory belongs to the latest that wrote or ran; earlier
+//! ones are stale. Within the handle that has it:
 //!
 //! ```text
 //!   Filling --begin--> Running --finish--> Ran      (an input that does not survive is written: Filling again)
@@ -15,18 +15,18 @@ use steeve_graph::{Id, TensorId};
 
 use crate::AllocError;
 
-/// What all handles of an allocator share.
+/// The state of the memory, shared by all handles of an allocator.
 #[derive(Debug, Default)]
-pub(crate) struct Contents(Mutex<State>);
+pub(crate) struct SharedContents(Mutex<ContentState>);
 
-/// What is in the memory.
+/// The owner of the memory, and which sources have contents.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct ContentState {
     /// The number of the latest handle; 0 for none.
     made: u64,
     /// The handle that the contents belong to.
     owner: u64,
-    pub(crate) phase: Phase,
+    pub(crate) phase: RunPhase,
     /// Whether each source has been written since its bytes were last lost, one bit each.
     written: Vec<u64>,
     /// Whether a run of this owner has happened, so that missing inputs were consumed.
@@ -34,7 +34,7 @@ pub(crate) struct State {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum RunPhase {
     #[default]
     Filling,
     Running {
@@ -44,31 +44,31 @@ pub(crate) enum Phase {
     Ran,
 }
 
-impl Contents {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedContents {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ContentState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ContentState {
     /// Fails while a run is in progress.
     pub(crate) fn check_idle(&self) -> Result<(), AllocError> {
-        if matches!(self.phase, Phase::Running { .. }) { Err(AllocError::Running) } else { Ok(()) }
+        if matches!(self.phase, RunPhase::Running { .. }) { Err(AllocError::Running) } else { Ok(()) }
     }
 
-    /// The same, but inputs that have been handed back can be written, if no node writes into them.
+    /// Fails while a run is in progress, unless inputs have been handed back and no node writes into this one.
     pub(crate) fn check_fillable(&self, unchanged: bool) -> Result<(), AllocError> {
-        if unchanged && self.phase == (Phase::Running { open: true }) { Ok(()) } else { self.check_idle() }
+        if unchanged && self.phase == (RunPhase::Running { open: true }) { Ok(()) } else { self.check_idle() }
     }
 
-    /// The number of a new handle.
+    /// Returns the number of a new handle. Fails while a run is in progress.
     pub(crate) fn new_handle(&mut self) -> Result<u64, AllocError> {
         self.check_idle()?;
         self.made += 1;
         Ok(self.made)
     }
 
-    /// Room for a bit for each tensor.
+    /// Makes room for a bit for each tensor.
     pub(crate) fn make_room(&mut self, tensors: usize) {
         let words = tensors.div_ceil(64);
         if self.written.len() < words {
@@ -76,19 +76,19 @@ impl State {
         }
     }
 
-    /// All contents are lost, and every handle is stale.
+    /// Loses all contents and makes every handle stale. Fails while a run is in progress.
     pub(crate) fn lose(&mut self) -> Result<(), AllocError> {
         let next = self.new_handle()?;
         self.take(next);
         Ok(())
     }
 
-    /// Whether `handle` may still be used.
+    /// Fails if `handle` is stale.
     pub(crate) fn check(&self, handle: u64) -> Result<(), AllocError> {
         if self.owner > handle { Err(AllocError::Stale) } else { Ok(()) }
     }
 
-    /// The memory belongs to `handle` from now on.
+    /// Gives the memory to `handle`. Fails if it is stale.
     pub(crate) fn claim(&mut self, handle: u64) -> Result<(), AllocError> {
         self.check(handle)?;
         if self.owner < handle {
@@ -97,13 +97,13 @@ impl State {
         Ok(())
     }
 
-    /// Whether it is `handle` that has the memory.
+    /// Returns whether the memory belongs to `handle`.
     pub(crate) fn is_owner(&self, handle: u64) -> bool {
         self.owner == handle
     }
 
     fn take(&mut self, handle: u64) {
-        (self.owner, self.phase, self.has_run) = (handle, Phase::Filling, false);
+        (self.owner, self.phase, self.has_run) = (handle, RunPhase::Filling, false);
         self.written.fill(0);
     }
 

@@ -1,6 +1,6 @@
-//! Memory for all tensors of a context: weights, caches, whatever outlives a graph.
+//! Allocates all tensors of a context: weights, caches, whatever outlives a graph.
 //!
-//! Tensors stand in the order in which they were built, in as many buffers as the largest size of a buffer demands:
+//! Tensors are placed in the order in which they were built, in as many buffers as the largest size of a buffer demands:
 //!
 //! ```text
 //!   max_size |      |         |
@@ -16,12 +16,12 @@ use steeve_graph::{Context, Named, TensorId};
 
 use crate::{AllocError, TensorAllocator};
 
-/// Gives memory to all tensors of a context, views after their roots. From then on they are external: graphs use them
-/// where they stand. A failure frees what it made and changes nothing; nothing to do is no error.
+/// Allocates all tensors of a context, views after their roots. From then on they are external: graphs use them at these
+/// addresses. A failure frees what was allocated and changes nothing. A context without tensors has no bindings.
 ///
 /// Call it when the weights and caches are built and before anything else is: all tensors means all, inputs and results of
-/// operations too. A second call gives all of them memory once more; [`allocate_rest_of_context`] leaves alone what is
-/// placed already.
+/// operations too. A second call allocates all of them once more; [`allocate_rest_of_context`] leaves alone what is placed
+/// already.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -42,7 +42,7 @@ pub fn allocate_context(context: &mut Context, memory: &Arc<dyn BufferType>) -> 
     allocate_rest_of_context(context, memory, &Bindings::new())
 }
 
-/// The same in the memory that a backend computes in.
+/// Allocates all tensors of a context in the memory that a backend computes in, as [`allocate_context`] does.
 pub fn allocate_context_on(context: &mut Context, backend: &dyn Backend) -> Result<Bindings, AllocError> {
     allocate_context(context, &backend.buffer_type())
 }
@@ -61,11 +61,12 @@ pub fn allocate_rest_of_context(
     for (tensor, _) in placed.iter() {
         context.tensors().find_if_there(tensor)?;
     }
-    let parts = parts(context, memory, placed)?;
+    let buffers = split_into_buffers(context, memory, placed)?;
     let mut bindings = placed.clone();
-    for Part { tensors, size } in &parts {
+    for BufferTensors { tensors, size } in &buffers {
         let buffer = SharedBuffer::allocate(memory, *size, Usage::Any).map_err(|error| {
-            let what = format!("{} tensors of a context", tensors.len());
+            let plural = if tensors.len() == 1 { "" } else { "s" };
+            let what = format!("{} tensor{plural} of a context", tensors.len());
             AllocError::Buffer { what, size: *size, error: error.into() }
         })?;
         let mut allocator = TensorAllocator::new(&buffer);
@@ -74,30 +75,34 @@ pub fn allocate_rest_of_context(
         }
     }
     bind_views(context, &mut bindings)?;
-    for tensor in parts.iter().flat_map(|part| &part.tensors) {
+    for tensor in buffers.iter().flat_map(|it| &it.tensors) {
         context.set_external(*tensor)?;
     }
     Ok(bindings)
 }
 
-/// The bytes that [`allocate_context`] would take. Nothing is allocated.
+/// Returns the bytes that [`allocate_context`] would take, without allocating any.
 pub fn context_size(context: &Context, memory: &Arc<dyn BufferType>) -> Result<Bytes, AllocError> {
-    let parts = parts(context, memory, &Bindings::new())?;
-    Ok(Bytes(parts.iter().map(|part| part.size.0).sum()))
+    let buffers = split_into_buffers(context, memory, &Bindings::new())?;
+    Ok(Bytes(buffers.iter().map(|it| it.size.0).sum()))
 }
 
-/// The tensors of one buffer.
-struct Part {
+/// The tensors of one buffer, in order, and its size.
+struct BufferTensors {
     tensors: Vec<TensorId>,
     size: Bytes,
 }
 
-/// Tensors in order, cut where the next one would pass the largest buffer. All sizes together stay below 2^64. Tensors of no
-/// bytes alone need an empty buffer, for they need a place.
-fn parts(context: &Context, memory: &Arc<dyn BufferType>, placed: &Bindings) -> Result<Vec<Part>, AllocError> {
+/// Splits the tensors, in order, where the next one would pass the largest buffer. All sizes together stay below 2^64.
+/// Tensors of no bytes need an empty buffer if there is no other, because they need an address.
+fn split_into_buffers(
+    context: &Context,
+    memory: &Arc<dyn BufferType>,
+    placed: &Bindings,
+) -> Result<Vec<BufferTensors>, AllocError> {
     let tensors = context.tensors();
     let max_size = memory.max_size().unwrap_or(Bytes(u64::MAX));
-    let (mut parts, mut total): (Vec<Part>, u64) = (Vec::new(), 0);
+    let (mut buffers, mut total): (Vec<BufferTensors>, u64) = (Vec::new(), 0);
     for (id, _) in tensors.pairs().filter(|(id, it)| !it.is_view() && placed.get(*id).is_none()) {
         let size = memory.alloc_size(tensors, id);
         let padded = memory.align().round_up(size);
@@ -105,18 +110,18 @@ fn parts(context: &Context, memory: &Arc<dyn BufferType>, placed: &Bindings) -> 
             return Err(AllocError::AddressSpace { tensor: Named::new(id, context.names()), size });
         };
         total = sum;
-        match parts.last_mut() {
-            Some(part) if padded.0 <= max_size.0.saturating_sub(part.size.0) => {
-                part.tensors.push(id);
-                part.size.0 += padded.0;
+        match buffers.last_mut() {
+            Some(last) if padded.0 <= max_size.0.saturating_sub(last.size.0) => {
+                last.tensors.push(id);
+                last.size.0 += padded.0;
             }
-            _ => parts.push(Part { tensors: vec![id], size: padded }),
+            _ => buffers.push(BufferTensors { tensors: vec![id], size: padded }),
         }
     }
-    Ok(parts)
+    Ok(buffers)
 }
 
-/// Views that do not stand anywhere yet, though their roots do.
+/// Binds the views that have no address yet although their roots do.
 fn bind_views(context: &Context, bindings: &mut Bindings) -> Result<(), AllocError> {
     for (id, tensor) in context.tensors().pairs() {
         let Some(view) = tensor.view.filter(|_| bindings.get(id).is_none()) else { continue };

@@ -1,20 +1,20 @@
-//! Types that elements of tensors are read and written as.
+//! Reads and writes the elements of tensors without the gaps between them.
 
 use steeve_device::{Buffer, Bytes, DeviceError, Offset};
 use steeve_graph::{Layout, Named};
 
 use crate::AllocError;
 
-/// As many zeros; an error where the host has no room for them.
+/// Returns a list of zeros. Fails if the host has no memory for it.
 pub(crate) fn zeroed<T: bytemuck::Pod>(len: u64) -> Result<Vec<T>, AllocError> {
     let asked = Bytes(len.saturating_mul(size_of::<T>() as u64));
     let out_of_memory = || DeviceError::OutOfMemory { memory: "this process".into(), asked, left: None };
     let len = usize::try_from(len).map_err(|_| out_of_memory())?;
-    // Pages of zeros that nobody touches cost nothing.
+    // Pages of zeros that are not touched cost nothing.
     Ok(bytemuck::allocation::try_zeroed_vec(len).map_err(|()| out_of_memory())?)
 }
 
-/// The bytes of a tensor without gaps: those of all its [runs](Layout::runs).
+/// Returns the number of bytes of a tensor without gaps: those of all its [runs](Layout::runs).
 pub(crate) fn packed_size(layout: &Layout) -> u64 {
     let (ne, dtype) = (layout.ne(), layout.dtype());
     let blocks = [ne[0] / dtype.block_len(), ne[1], ne[2], ne[3]];
@@ -56,7 +56,7 @@ pub(crate) fn read_packed(buffer: &dyn Buffer, at: Offset, layout: &Layout, data
     Ok(())
 }
 
-/// Writes a tensor around its gaps, which belong to others and keep their bytes. The layout has been
+/// Writes a tensor around its gaps, which belong to other tensors and keep their bytes. The layout has been
 /// [checked](check_span).
 pub(crate) fn write_packed(
     buffer: &mut dyn Buffer,
@@ -81,7 +81,7 @@ pub(crate) fn write_packed(
     Ok(buffer.write(at, &all)?)
 }
 
-/// Where the last of the [runs](Layout::runs) ends.
+/// Returns the end of the last of the [runs](Layout::runs).
 fn end_of_runs(layout: &Layout) -> u64 {
     let (ne, nb, dtype) = (layout.ne(), layout.nb(), layout.dtype());
     let blocks = [ne[0] / dtype.block_len(), ne[1], ne[2], ne[3]];

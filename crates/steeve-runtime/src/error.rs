@@ -1,4 +1,4 @@
-//! What the allocators refuse.
+//! The errors of allocators and allocations.
 
 use std::fmt;
 #[cfg(feature = "json")]
@@ -9,60 +9,64 @@ use steeve_graph::{Bytes, DataType, GraphError, GraphPlanError, Named, PlanMisma
 #[cfg(feature = "json")]
 use steeve_graph::{ErrorChain, PlanFault};
 
-/// Why an allocator did not do what it was asked.
+/// An error of an allocator, or of an allocation.
+///
+/// Each displays as one line, `thing: what is wrong: expected, got`; an error that caused it is its
+/// [`source`](std::error::Error::source) and not part of the line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
     /// The graph has no plan.
     #[error(transparent)]
     Plan(#[from] GraphPlanError),
-    /// The graph, its assignment or the context is not in order.
+    /// The graph, its assignment or the context is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// A device refused a transfer or a buffer that exists.
+    /// A device refused a transfer, or a buffer that exists.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A device refused to make a buffer.
-    #[error("no buffer of {size} bytes for {what}: {error}")]
+    /// A device could not allocate a buffer.
+    #[error("{what}: allocation failed: requested {size} bytes")]
     Buffer {
-        /// What it was for.
+        /// What it is for.
         what: String,
-        /// How large it should have been.
+        /// The requested bytes.
         size: Bytes,
-        /// What the device said.
+        /// The error of the device.
+        #[source]
         error: Box<DeviceError>,
     },
-    /// An allocator needs at least one buffer type.
-    #[error("there is no buffer type to allocate from")]
+    /// An allocator without a buffer type.
+    #[error("allocator: no buffer type: expected at least one")]
     NoBufferType,
-    /// There is no such buffer.
-    #[error("buffer {index} is asked for, and there are {buffers}")]
+    /// An index without a buffer.
+    #[error("buffer {index}: does not exist: there are {buffers}")]
     BufferIndex {
-        /// Which one.
+        /// The index.
         index: usize,
-        /// How many there are.
+        /// How many buffers there are.
         buffers: usize,
     },
-    /// The linear allocator has no room.
-    #[error("{tensor} needs {needed} bytes, and the buffer has {left} left")]
+    /// The buffer of a linear allocator is full.
+    #[error("{tensor}: does not fit into the buffer: needs {needed} bytes, {left} left")]
     Full {
         /// The tensor.
         tensor: Named,
-        /// What it needs.
+        /// The bytes that it needs.
         needed: Bytes,
-        /// What is left.
+        /// The bytes that are left.
         left: Bytes,
     },
     /// A view has no memory of its own.
-    #[error("{tensor} is a view of {root} and stands where that does")]
+    #[error("{tensor}: view without memory of its own: allocate {root} instead")]
     IsView {
         /// The view.
         tensor: Named,
-        /// Who owns the memory.
+        /// The tensor that owns the memory.
         root: Named,
     },
     /// The sizes of tensors pass the end of the address space.
-    #[error("{tensor} of {size} bytes passes the end of the address space")]
+    #[error("{tensor}: passes the end of the address space: needs {size} bytes")]
     AddressSpace {
         /// The first tensor that does.
         tensor: Named,
@@ -70,61 +74,60 @@ pub enum AllocError {
         size: Bytes,
     },
     /// A plan above the budget of a memory. Nothing was allocated.
-    #[error("{memory} needs {needed} bytes, {} above its budget of {budget}; at the peak live {at_peak}", .needed.0.saturating_sub(.budget.0))]
+    #[error("{memory}: over budget: needs {needed} bytes, {budget} allowed; live at the peak: {at_peak}")]
     OverBudget {
-        /// The memory.
+        /// The name of the memory.
         memory: String,
-        /// Its place among the allocator's.
+        /// Its index among the allocator's.
         index: usize,
-        /// What all of its buffers would take.
+        /// The bytes that all of its buffers need together.
         needed: Bytes,
-        /// What they may.
+        /// The bytes that they may take.
         budget: Bytes,
-        /// Who lives when most is live.
+        /// The tensors that are live at the peak.
         at_peak: AtPeak,
     },
-    /// Several memories, and no plan that fits: who goes where must be said again.
-    #[error(
-        "no reserved plan fits: {misfit}; call reserve_with for this graph, or allow planning again with Replan::Always"
-    )]
+    /// A graph that fits no reserved plan, with several memories: its assignment is needed to plan it.
+    #[error("graph: fits no reserved plan: reserve it with its assignment, or plan again with Replan::Always")]
     NeedsReserve {
-        /// What does not fit the plan used last.
+        /// How it differs from the graph of the latest plan.
+        #[source]
         misfit: PlanMismatch,
     },
     /// Nothing has been reserved, and the allocator may not plan by itself.
-    #[error(
-        "nothing is reserved: call reserve first, or with several memories reserve_with, which says who goes where"
-    )]
+    #[error("graph: nothing is reserved: reserve it first, with several memories together with its assignment")]
     NothingReserved,
     /// A plan that was made for other memories.
-    #[error("the plan was made for {planned}, and this allocator has {own}")]
+    #[error("plan: made for other memories: expected {own}, got {planned}")]
     OtherMemories {
         /// The memories of the plan.
         planned: String,
-        /// Those of the allocator.
+        /// The memories of the allocator.
         own: String,
     },
-    /// A plan whose places are too small for the memories it is to be used with.
-    #[error("the plan can't be used here: {0}")]
-    PlanMisfit(PlanMismatch),
-    /// The caller provides its memory, and has not.
-    #[error("{tensor} is external, and no memory is bound to it")]
+    /// A plan whose places are too small for the memories of the allocator.
+    #[error("plan: does not fit the memories of this allocator")]
+    PlanMisfit(#[source] PlanMismatch),
+    /// An external tensor without memory.
+    #[error("{tensor}: external tensor without memory: expected it among the bindings")]
     Unbound {
         /// The tensor.
         tensor: Named,
     },
-    /// What the caller provides is too small.
-    #[error("{tensor} needs {needed} bytes, and {bound} are bound to it")]
+    /// An external tensor with too little memory.
+    #[error("{tensor}: bound to too little memory: expected at least {needed} bytes, got {bound}")]
     BoundTooSmall {
         /// The tensor.
         tensor: Named,
-        /// What it needs.
+        /// The bytes that it needs.
         needed: Bytes,
-        /// What it has.
+        /// The bytes that are bound to it.
         bound: Bytes,
     },
-    /// An external tensor can't stand where graphs are planned.
-    #[error("{tensor} is external, and is bound to a buffer of this allocator, which is planned for other tensors")]
+    /// An external tensor in a buffer that is planned for the tensors of graphs.
+    #[error(
+        "{tensor}: bound to a buffer of this allocator, which is planned for other tensors: expected another buffer"
+    )]
     BoundToPlanned {
         /// The tensor.
         tensor: Named,
@@ -143,83 +146,83 @@ pub enum AllocError {
         kept: &'static str,
     },
     /// A plan with ggml's own layout for a memory whose backends read sources late.
-    #[error("the plan has ggml's own layout in {memory}, where sources must be held for {hold} nodes")]
-    IgnoresHold {
-        /// The memory.
+    #[error(
+        "memory {memory}: planned with ggml's own layout: expected an extra lifetime of {extra_lifetime}, got none"
+    )]
+    NoExtraLifetime {
+        /// The name of the memory.
         memory: String,
-        /// For how many nodes.
-        hold: u32,
+        /// For how many nodes sources must stay alive.
+        extra_lifetime: u32,
     },
-    /// The tensor is not part of the graph.
-    #[error("{tensor} has no place: the graph does not use it")]
+    /// The graph does not use the tensor.
+    #[error("{tensor}: no address: the graph does not use it")]
     NotPlaced {
         /// The tensor.
         tensor: Named,
     },
-    /// Another handle has written or run in the same memory, or it has grown.
-    #[error(
-        "the allocation is stale: the memory has been used through a later one, has grown, or its allocator is gone"
-    )]
+    /// The memory has been written or run in through a later handle, or has grown.
+    #[error("allocation: stale: the memory has been used through a later one, has grown, or its allocator is gone")]
     Stale,
     /// A run is in progress.
-    #[error("a run is in progress in this memory")]
+    #[error("allocation: a run is in progress in this memory")]
     Running,
-    /// Nobody has written the input.
-    #[error("{tensor} has not been written")]
+    /// An input without contents.
+    #[error("{tensor}: not written yet")]
     NotWritten {
         /// The tensor.
         tensor: Named,
     },
-    /// The last run has reused the input's memory.
-    #[error("{tensor} was consumed: the last run has reused its memory; write it again, or keep it")]
+    /// An input whose memory the last run has reused.
+    #[error("{tensor}: consumed by the last run, which has reused its memory: write it again, or keep it")]
     Consumed {
         /// The tensor.
         tensor: Named,
     },
-    /// No run has computed it.
-    #[error("{tensor} has not been computed yet")]
+    /// A result that no run has computed.
+    #[error("{tensor}: not computed yet")]
     NotComputed {
         /// The tensor.
         tensor: Named,
     },
-    /// The run has reused its memory for something else.
-    #[error("the memory of {tensor} has been reused; set it as output to read it after a run")]
+    /// A result whose memory the run has reused.
+    #[error("{tensor}: overwritten later in the run: set it as output to read it after a run")]
     Reused {
         /// The tensor.
         tensor: Named,
     },
-    /// The last run did not finish, or inputs of the next one have been written over its results.
-    #[error("{tensor} is lost: the last run did not finish, or inputs have been written since; run again")]
+    /// A result of a run that did not finish, or that inputs of the next run have been written over.
+    #[error("{tensor}: contents lost: the last run did not finish, or inputs have been written since: run again")]
     Lost {
         /// The tensor.
         tensor: Named,
     },
-    /// The run computes it.
-    #[error("{tensor} is computed by the run, so writing it is in vain")]
+    /// A result, which the run writes and a caller need not.
+    #[error("{tensor}: computed by the run: expected an input or an external tensor")]
     Computed {
         /// The tensor.
         tensor: Named,
     },
-    /// Only a part of an input would have contents.
-    #[error("{tensor} is a part of {root}, which has not been written: write all of that first")]
-    Part {
+    /// A view of an input that has no contents yet: only a part of it would have some.
+    #[error("{tensor}: part of {root}, which is not written yet: write all of it first")]
+    PartOfUnwritten {
         /// The view.
         tensor: Named,
-        /// Who owns the memory.
+        /// The tensor that owns the memory.
         root: Named,
     },
-    /// Elements of another type.
-    #[error("{tensor} has elements of type {dtype}, not {given}")]
+    /// Elements of another type than the tensor's.
+    #[error("{tensor}: wrong element type: expected {dtype}, got {given}")]
     ElementType {
         /// The tensor.
         tensor: Named,
         /// Its type.
         dtype: DataType,
-        /// The type asked for.
+        /// The type of the elements that were given or asked for.
         given: DataType,
     },
-    /// Not as many elements, or bytes.
-    #[error("{tensor} has {wanted} {unit}, and {given} are given")]
+    /// Another number of elements or bytes than the tensor's.
+    #[error("{tensor}: wrong length: expected {wanted} {unit}, got {given}")]
     Length {
         /// The tensor.
         tensor: Named,
@@ -227,7 +230,7 @@ pub enum AllocError {
         unit: &'static str,
         /// How many it has.
         wanted: u64,
-        /// How many came.
+        /// How many were given.
         given: u64,
     },
 }
@@ -273,7 +276,7 @@ impl PartialEq for PlanFileFault {
 #[cfg(feature = "json")]
 impl Eq for PlanFileFault {}
 
-/// The tensors that live when most bytes are live, the largest first.
+/// The tensors that are live when most bytes are, the largest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtPeak(pub Vec<(Named, Bytes)>);
 

@@ -8,14 +8,14 @@ use steeve_graph::{
     PlanOptions, SizeClass, TensorId, fit_buffers, plan_graph, share_buffers,
 };
 
-use crate::contents::Contents;
+use crate::contents::SharedContents;
 use crate::error::AtPeak;
 use crate::memories::Memories;
-use crate::planned::{Found, Planned, Plans, externals};
-use crate::pool::{Buffers, Matching, Pool, Sizes, Wanted, chunk_of, total};
+use crate::planned::{PlanCache, PlannedGraph, ReadyPlan, externals};
+use crate::pool::{BufferPool, ChunkMatches, ChunkSizes, NewChunkSizes, PoolBuffers, chunk_of, total};
 use crate::{AllocError, AllocOptions, Allocation, GraphRequest, Replan, SmallGraphs};
 
-/// Plans graphs, owns the buffers that they run in, and tells where each tensor stands.
+/// Plans graphs, owns the buffers that they run in, and returns the addresses of their tensors.
 ///
 /// `reserve` a graph of the worst case; `alloc` every graph that is to run. An unchanged graph costs one pass over its
 /// nodes; a graph that needs another plan or larger buffers gets them, where the allocator may.
@@ -52,15 +52,15 @@ use crate::{AllocError, AllocOptions, Allocation, GraphRequest, Replan, SmallGra
 pub struct GraphAllocator {
     memories: Memories,
     options: AllocOptions,
-    pool: Pool,
-    plans: Plans,
-    contents: Arc<Contents>,
-    /// The largest plan that a graph was allocated by since buffers were made. What it takes is resident.
+    pool: BufferPool,
+    plans: PlanCache,
+    contents: Arc<SharedContents>,
+    /// The peak of the largest plan that was used since buffers were made: so many bytes are resident.
     resident: Bytes,
 }
 
 impl GraphAllocator {
-    /// Everything in one kind of memory.
+    /// Creates an allocator with one kind of memory.
     pub fn new(memory: &Arc<dyn BufferType>) -> Self {
         match Self::with_buffers([Arc::clone(memory)]) {
             Ok(allocator) => allocator,
@@ -68,11 +68,12 @@ impl GraphAllocator {
         }
     }
 
-    /// Several kinds of memory, which leafs and nodes are assigned to by their index. The same one twice is one memory.
+    /// Creates an allocator with several kinds of memory, to which leafs and nodes are assigned by index. One that is listed
+    /// twice is one memory. Fails without any.
     pub fn with_buffers(memories: impl IntoIterator<Item = Arc<dyn BufferType>>) -> Result<Self, AllocError> {
         let memories = Memories::new(memories.into_iter().collect())?;
-        let pool = Pool::new(&memories);
-        let (options, plans, contents) = (AllocOptions::new(), Plans::default(), Arc::default());
+        let pool = BufferPool::new(&memories);
+        let (options, plans, contents) = (AllocOptions::new(), PlanCache::default(), Arc::default());
         Ok(Self { memories, options, pool, plans, contents, resident: Bytes::ZERO })
     }
 
@@ -89,16 +90,16 @@ impl GraphAllocator {
         self.options = options;
     }
 
-    /// Forgets all plans and gives all buffers back; the next `alloc` makes them again, as large as they must be then.
-    /// Handles from before are stale.
+    /// Forgets all plans and frees all buffers; the next `alloc` makes them again, as large as they must be then. Earlier
+    /// handles become stale. Fails while a run is in progress.
     pub fn release(&mut self) -> Result<(), AllocError> {
         self.contents.lock().lose()?;
-        self.plans = Plans::default();
-        self.pool = Pool::new(&self.memories);
+        self.plans = PlanCache::default();
+        self.pool = BufferPool::new(&self.memories);
         Ok(())
     }
 
-    /// The options.
+    /// Returns the options.
     pub fn options(&self) -> &AllocOptions {
         &self.options
     }
@@ -118,18 +119,18 @@ impl GraphAllocator {
     /// first; with an assignment a node that is written over a source is located with that source, also in another memory
     /// than its own, as with ggml.
     ///
-    /// Handles from before stay valid, unless a buffer has to grow.
+    /// Earlier handles stay valid, unless a buffer has to grow.
     pub fn reserve<'a>(&mut self, request: impl Into<GraphRequest<'a>>) -> Result<(), AllocError> {
         let request = request.into();
         let (graph, assignment) = (request.graph, request.assignment());
         let Self { memories, plans, .. } = self;
-        let same = |planned: &Planned| *planned.plan.assigned().assignment() == *assignment;
+        let same = |planned: &PlannedGraph| *planned.plan.assigned().assignment() == *assignment;
         if plans.find(|planned| same(planned) && planned.accepts(graph, memories)).is_none() {
             match plans.without_buffers(|planned| same(planned) && planned.is_made_for(graph, memories)) {
                 Some(planned) => self.use_plans(vec![planned])?,
                 None => {
                     let plan = self.plan(request)?;
-                    self.use_plans(vec![Arc::new(Planned::new(plan))])?;
+                    self.use_plans(vec![Arc::new(PlannedGraph::new(plan))])?;
                 }
             }
         }
@@ -143,14 +144,14 @@ impl GraphAllocator {
         &mut self,
         requests: impl IntoIterator<Item = impl Into<GraphRequest<'a>>>,
     ) -> Result<(), AllocError> {
-        let plan = |request: GraphRequest<'_>| Ok(Arc::new(Planned::new(self.plan(request)?)));
+        let plan = |request: GraphRequest<'_>| Ok(Arc::new(PlannedGraph::new(self.plan(request)?)));
         let plans = requests.into_iter().map(|request| plan(request.into())).collect::<Result<Vec<_>, AllocError>>()?;
         self.use_plans(plans)?;
         self.pool.complete()?;
         Ok(())
     }
 
-    /// Reserves for a plan that exists already, perhaps read from a file. It must have been made for the same memories.
+    /// Makes the buffers large enough for an existing plan, such as one from a file. Fails if it was made for other memories.
     pub fn reserve_planned(&mut self, plan: GraphPlan) -> Result<(), AllocError> {
         let assigned = plan.assigned();
         if assigned.memories() != self.memories.planned() {
@@ -166,12 +167,15 @@ impl GraphAllocator {
         if let Some(memory) = unheld.next()
             && self.options.plan.strategy != GraphStrategy::Ggml
         {
-            return Err(AllocError::IgnoresHold { memory: memory.name.clone(), hold: memory.extra_lifetime });
+            return Err(AllocError::NoExtraLifetime {
+                memory: memory.name.clone(),
+                extra_lifetime: memory.extra_lifetime,
+            });
         }
         let graph = assigned.graph();
         plan.fits_graph(graph, |tensor, memory| self.memories.size(graph, tensor, memory))
             .map_err(AllocError::PlanMisfit)?;
-        self.use_plans(vec![Arc::new(Planned::new(plan))])?;
+        self.use_plans(vec![Arc::new(PlannedGraph::new(plan))])?;
         self.pool.complete()?;
         Ok(())
     }
@@ -187,7 +191,7 @@ impl GraphAllocator {
     /// allocated by a plan of its own ([`SmallGraphs::OwnPlan`]), that is the larger plan that it fits.
     pub fn plan_of(&self, graph: &Graph) -> Option<&GraphPlan> {
         let memories = &self.memories;
-        let accepts = |planned: &Planned| planned.accepts(graph, memories);
+        let accepts = |planned: &PlannedGraph| planned.accepts(graph, memories);
         let close = if self.has_small_plans() {
             self.plans.get_close(accepts, |planned| planned.bytes_of(graph, memories), self.resident)
         } else {
@@ -208,7 +212,8 @@ impl GraphAllocator {
     ) -> Result<Allocation, AllocError> {
         let GraphRequest { graph, assignment } = request.into();
         self.contents.lock().check_idle()?;
-        let same = |planned: &Planned| assignment.is_none_or(|asked| planned.plan.assigned().assignment() == asked);
+        let same =
+            |planned: &PlannedGraph| assignment.is_none_or(|asked| planned.plan.assigned().assignment() == asked);
         let found = match self.find(graph, same) {
             Some(found) => found,
             None => {
@@ -224,11 +229,11 @@ impl GraphAllocator {
         self.place(found, graph, bindings)
     }
 
-    /// A plan that there are buffers for and that may be used for `graph`, among those that `is` says yes to.
-    fn find(&mut self, graph: &Graph, is: impl Fn(&Planned) -> bool) -> Option<Found> {
+    /// Returns a plan that has buffers and accepts `graph`, among those for which `is` holds.
+    fn find(&mut self, graph: &Graph, is: impl Fn(&PlannedGraph) -> bool) -> Option<ReadyPlan> {
         let has_small_plans = self.has_small_plans();
         let Self { memories, plans, .. } = self;
-        let accepts = |planned: &Planned| is(planned) && planned.accepts(graph, memories);
+        let accepts = |planned: &PlannedGraph| is(planned) && planned.accepts(graph, memories);
         if !has_small_plans {
             return plans.find(accepts);
         }
@@ -238,13 +243,13 @@ impl GraphAllocator {
         }
     }
 
-    /// Whether graphs that are far smaller than a plan get one of their own.
+    /// Returns whether graphs that are far smaller than a plan get one of their own.
     fn has_small_plans(&self) -> bool {
         self.options.small_graphs == SmallGraphs::OwnPlan && self.memories.is_single()
     }
 
-    /// A plan of its own for a graph of so many bytes, which fits a far larger plan, where that is worth while.
-    fn plan_small(&mut self, graph: &Graph, large: &Planned, bytes: Bytes) -> Option<Found> {
+    /// Makes a plan for a graph of so many bytes, which fits a far larger plan, where that is worth while.
+    fn plan_small(&mut self, graph: &Graph, large: &PlannedGraph, bytes: Bytes) -> Option<ReadyPlan> {
         let small = self.plans.small(bytes, self.options.plans)?;
         // A search may take its time once, for the largest graph.
         let mut options = self.options.plan;
@@ -254,17 +259,17 @@ impl GraphAllocator {
         let assignment = large.plan.assigned().assignment();
         let plan = self.plan_with(GraphRequest::from((graph, assignment)), &options).ok();
         let plan = plan.filter(|plan| SizeClass::of(plan.peak(), large.plan.peak()).is_some());
-        let found = plan.and_then(|plan| self.plans.keep_small(Planned::new(plan), small.clone(), &self.pool));
+        let found = plan.and_then(|plan| self.plans.keep_small(PlannedGraph::new(plan), small.clone(), &self.pool));
         if found.is_none() {
             self.plans.forgo_small(&small);
         }
         found
     }
 
-    /// A handle to a graph that is planned and has buffers.
+    /// Creates a handle to a graph that is planned and has buffers.
     fn place(
         &mut self,
-        (planned, chunks): Found,
+        (planned, chunks): ReadyPlan,
         graph: &Graph,
         bindings: &Bindings,
     ) -> Result<Allocation, AllocError> {
@@ -282,7 +287,7 @@ impl GraphAllocator {
         Ok(Allocation::new(graph.clone(), bindings.clone(), (planned, chunks), buffers, contents, handle))
     }
 
-    /// How many bytes are allocated for buffer `index`: 0 where nothing is, and for the second mention of a memory.
+    /// Returns how many bytes are allocated for buffer `index`: 0 if none are, and for a memory that is listed a second time.
     pub fn buffer_size(&self, index: usize) -> Result<Bytes, AllocError> {
         let buffers = self.memories.planned().len();
         let memory = MemoryId::from_index(index).filter(|_| index < buffers);
@@ -293,7 +298,7 @@ impl GraphAllocator {
         }
     }
 
-    /// Sets all bytes of all buffers, so that whoever reads what was never written sees it. All handles are stale.
+    /// Sets all bytes of all buffers, so that reads of what was never written show. All handles become stale.
     pub fn clear(&mut self, byte: u8) -> Result<(), AllocError> {
         let buffers = Arc::clone(self.pool.complete()?);
         self.contents.lock().lose()?;
@@ -311,9 +316,9 @@ impl GraphAllocator {
         Ok(plan_graph(&self.assign(request)?, options)?)
     }
 
-    /// A plan for a graph for which there are no buffers: one that was made for it, or a new one where that is allowed, or
+    /// Returns a plan without buffers for a graph: one that was made for it, or a new one where that is allowed, or
     /// one that it fits.
-    fn plan_again(&self, graph: &Graph) -> Result<Arc<Planned>, AllocError> {
+    fn plan_again(&self, graph: &Graph) -> Result<Arc<PlannedGraph>, AllocError> {
         let (single, memories) = (self.memories.is_single(), &self.memories);
         if let Some(planned) = self.plans.without_buffers(|planned| planned.is_made_for(graph, memories)) {
             return Ok(planned);
@@ -323,29 +328,29 @@ impl GraphAllocator {
             (_, None) => return Err(AllocError::NothingReserved),
             (Replan::Always, Some(latest)) if is_as_long(latest, graph) => latest.plan.assigned().assignment().clone(),
             (_, Some(_)) => {
-                let accepts = |planned: &Planned| planned.accepts(graph, memories);
+                let accepts = |planned: &PlannedGraph| planned.accepts(graph, memories);
                 return self.plans.without_buffers(accepts).ok_or_else(|| self.not_reserved(graph));
             }
         };
-        Ok(Arc::new(Planned::new(self.plan(GraphRequest::from((graph, &assignment)))?)))
+        Ok(Arc::new(PlannedGraph::new(self.plan(GraphRequest::from((graph, &assignment)))?)))
     }
 
-    /// A plan for a graph and an assignment for which there are no buffers: one that was made for them, or a new one where that
+    /// Returns a plan without buffers for a graph and an assignment: one that was made for them, or a new one where that
     /// is allowed, or one that they fit.
-    fn plan_again_as(&self, graph: &Graph, assignment: &Assignment) -> Result<Arc<Planned>, AllocError> {
-        let same = |planned: &Planned| planned.plan.assigned().assignment() == assignment;
-        let made_for = |planned: &Planned| same(planned) && planned.is_made_for(graph, &self.memories);
-        let accepts = |planned: &Planned| same(planned) && planned.accepts(graph, &self.memories);
+    fn plan_again_as(&self, graph: &Graph, assignment: &Assignment) -> Result<Arc<PlannedGraph>, AllocError> {
+        let same = |planned: &PlannedGraph| planned.plan.assigned().assignment() == assignment;
+        let made_for = |planned: &PlannedGraph| same(planned) && planned.is_made_for(graph, &self.memories);
+        let accepts = |planned: &PlannedGraph| same(planned) && planned.accepts(graph, &self.memories);
         match (self.plans.without_buffers(made_for), self.options.replan) {
             (Some(planned), _) => Ok(planned),
             (None, Replan::Never) => self.plans.without_buffers(accepts).ok_or_else(|| self.not_reserved(graph)),
             (None, Replan::OneMemory | Replan::Always) => {
-                Ok(Arc::new(Planned::new(self.plan(GraphRequest::from((graph, assignment)))?)))
+                Ok(Arc::new(PlannedGraph::new(self.plan(GraphRequest::from((graph, assignment)))?)))
             }
         }
     }
 
-    /// What to say about a graph that no plan fits.
+    /// Returns the error for a graph that fits no plan.
     fn not_reserved(&self, graph: &Graph) -> AllocError {
         let Some(latest) = self.plans.latest() else { return AllocError::NothingReserved };
         let size = |tensor, memory| self.memories.size(graph, tensor, memory);
@@ -355,7 +360,7 @@ impl GraphAllocator {
     }
 
     /// Makes the buffers that a plan needs, and keeps it as the latest.
-    fn keep(&mut self, planned: Arc<Planned>) -> Result<Found, AllocError> {
+    fn keep(&mut self, planned: Arc<PlannedGraph>) -> Result<ReadyPlan, AllocError> {
         self.use_plans(vec![Arc::clone(&planned)])?;
         match self.plans.find(|latest| std::ptr::eq(latest, &*planned)) {
             Some(found) => Ok(found),
@@ -363,16 +368,16 @@ impl GraphAllocator {
         }
     }
 
-    /// Makes the buffers that all of the plans need, and keeps those. All or nothing.
+    /// Makes the buffers that all of the plans need, and keeps these plans, or none if that fails.
     ///
     /// A memory that has room for them keeps its buffers. Any other, and one above its budget, gets the buffers that the
     /// plans need and no more, so that it never has more bytes than ggml would: what it has from earlier graphs goes.
-    fn use_plans(&mut self, plans: Vec<Arc<Planned>>) -> Result<(), AllocError> {
+    fn use_plans(&mut self, plans: Vec<Arc<PlannedGraph>>) -> Result<(), AllocError> {
         let buffers = self.memories.planned().len();
         if let Some((&index, _)) = self.options.budgets.range(buffers..).next() {
             return Err(AllocError::BufferIndex { index, buffers });
         }
-        let mut needed: Sizes = vec![Vec::new(); self.pool.sizes().len()];
+        let mut needed: ChunkSizes = vec![Vec::new(); self.pool.sizes().len()];
         for planned in &plans {
             for (sizes, buffers) in needed.iter_mut().zip(planned.needed()) {
                 share_buffers(sizes, &buffers);
@@ -380,7 +385,7 @@ impl GraphAllocator {
             self.check_budgets(&planned.plan, &needed)?;
         }
         self.make_buffers(needed)?;
-        // What is reserved together is kept together.
+        // Plans that are reserved together are kept together.
         let most = self.options.plans.max(plans.len());
         for planned in plans {
             self.contents.lock().make_room(planned.plan.assigned().graph().tensors().len());
@@ -389,10 +394,10 @@ impl GraphAllocator {
         Ok(())
     }
 
-    /// Has each memory with too little room make the buffers that are needed instead of its own. If there is not enough
-    /// memory, the others give back what they have beyond that, too.
-    fn make_buffers(&mut self, needed: Sizes) -> Result<(), AllocError> {
-        let wanted: Wanted = self
+    /// Replaces the buffers of each memory that has too little room by those that are needed. If there is not enough memory,
+    /// the others are replaced too, which frees what they have beyond that.
+    fn make_buffers(&mut self, needed: ChunkSizes) -> Result<(), AllocError> {
+        let wanted: NewChunkSizes = self
             .memories
             .owners()
             .zip(needed.iter().zip(self.pool.sizes()))
@@ -413,7 +418,7 @@ impl GraphAllocator {
         self.resident = Bytes::ZERO;
         let mut made = self.pool.remake(&wanted);
         if made.is_err() && self.pool.has_more_than(&needed) {
-            let all: Wanted = needed.into_iter().map(Some).collect();
+            let all: NewChunkSizes = needed.into_iter().map(Some).collect();
             // Where a run has begun meanwhile, the other memories stay as they are.
             if self.pool.check_free(&all).is_ok() && self.contents.lock().lose().is_ok() {
                 made = self.pool.remake(&all);
@@ -423,14 +428,14 @@ impl GraphAllocator {
         made
     }
 
-    /// What a memory may take, under whichever of its mentions that was said.
+    /// Returns the budget of a memory: the smallest of those of its indices.
     fn budget(&self, owner: MemoryId) -> Option<Bytes> {
         let mentions = self.memories.planned().pairs().filter(|(id, it)| it.shared_with.unwrap_or(*id) == owner);
         mentions.filter_map(|(id, _)| self.options.budget(id.index())).min()
     }
 
-    /// Every external tensor has memory, enough of it, and none that is planned for something else. Both lists are in
-    /// order, so this is one walk.
+    /// Fails if an external tensor has no memory, too little of it, or some that is planned for other tensors. Both lists are
+    /// in order, so this is one pass.
     fn check_bound(&self, externals: &[TensorId], graph: &Graph, bindings: &Bindings) -> Result<(), AllocError> {
         let mut bound = bindings.iter().peekable();
         let mut known: Option<&SharedBuffer> = None;
@@ -455,7 +460,7 @@ impl GraphAllocator {
         Ok(())
     }
 
-    fn check_budgets(&self, plan: &GraphPlan, sizes: &Sizes) -> Result<(), AllocError> {
+    fn check_budgets(&self, plan: &GraphPlan, sizes: &ChunkSizes) -> Result<(), AllocError> {
         for (it, sizes) in plan.memories().iter().zip(sizes) {
             let Some(budget) = self.budget(it.memory) else { continue };
             let needed = total(sizes);
@@ -468,20 +473,20 @@ impl GraphAllocator {
     }
 }
 
-/// Handles that are still there are stale.
+/// Makes all handles stale.
 impl Drop for GraphAllocator {
     fn drop(&mut self) {
         let _ = self.contents.lock().lose();
     }
 }
 
-/// Whether an assignment for the plan's graph is one for `graph`.
-fn is_as_long(planned: &Planned, graph: &Graph) -> bool {
+/// Returns whether an assignment for the plan's graph is one for `graph`: they have as many nodes and leafs.
+fn is_as_long(planned: &PlannedGraph, graph: &Graph) -> bool {
     let old = planned.plan.assigned().graph();
     (old.nodes().len(), old.leafs().len()) == (graph.nodes().len(), graph.leafs().len())
 }
 
-/// The tensors that live when most bytes are live, the largest first.
+/// Returns the tensors that are live when most bytes are, the largest first.
 fn at_peak(plan: &GraphPlan, it: &MemoryPlan) -> AtPeak {
     let names = plan.assigned().graph().names();
     let size = |block: &steeve_graph::BlockId| it.plan.problem().blocks()[*block].size;
@@ -490,20 +495,25 @@ fn at_peak(plan: &GraphPlan, it: &MemoryPlan) -> AtPeak {
     AtPeak(blocks.iter().map(|block| (Named::new(it.tensors[*block], names), size(block))).collect())
 }
 
-/// Shows every planned tensor of the graph to the buffer it stands in, if that wants to see it.
-fn show_tensors(planned: &Planned, chunks: &Matching, buffers: &Buffers, graph: &Graph) -> Result<(), AllocError> {
+/// Calls the [hook](steeve_device::Buffer::init_hook) of each buffer that has one for all planned tensors in it.
+fn show_tensors(
+    planned: &PlannedGraph,
+    chunks: &ChunkMatches,
+    buffers: &PoolBuffers,
+    graph: &Graph,
+) -> Result<(), AllocError> {
     let mut by_buffer: Vec<(usize, usize, Offset, TensorId)> = Vec::new();
-    // What was built after planning is none of the plan's.
+    // Tensors that were built after planning are not in the plan.
     for tensor in graph.tensors().ids().take(planned.plan.assigned().graph().tensors().len()) {
         let Some(place) = planned.plan.place(graph.root(tensor)) else { continue };
-        let (part, _) = buffers.of(place.memory);
-        let chunk = chunk_of(chunks, part, place.buffer);
-        by_buffer.push((part, chunk, Offset(place.offset.0 + graph.tensors().offset(tensor).0), tensor));
+        let (number, _) = buffers.of(place.memory);
+        let chunk = chunk_of(chunks, number, place.buffer);
+        by_buffer.push((number, chunk, Offset(place.offset.0 + graph.tensors().offset(tensor).0), tensor));
     }
-    by_buffer.sort_by_key(|(part, chunk, ..)| (*part, *chunk));
+    by_buffer.sort_by_key(|(number, chunk, ..)| (*number, *chunk));
     for run in by_buffer.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
-        let Some(&(part, chunk, ..)) = run.first() else { continue };
-        let mut buffer = buffers.parts[part][chunk].borrow_mut()?;
+        let Some(&(number, chunk, ..)) = run.first() else { continue };
+        let mut buffer = buffers.memories[number][chunk].borrow_mut()?;
         let Some(hook) = buffer.init_hook() else { continue };
         for (_, _, offset, tensor) in run {
             hook.init_tensor(graph.tensors(), *tensor, *offset)?;

@@ -1,14 +1,26 @@
-//! Real memory behind plans.
+//! Allocates the memory of tensor graphs by proven plans, and runs them in it: on one device, or on several.
 //!
 //! ```text
 //!   GraphPlan --reserve--> buffers          GraphAllocator   owns them; grows them only when it must
 //!                             |  alloc
-//!                         Allocation        a cheap handle: where every tensor stands, and reading and writing them
+//!                         Allocation        a cheap handle: the addresses of all tensors, reading and writing them
+//!
+//!   Graph, locations of its weights --sched::Scheduler--> Job: an Allocation over the memories of several devices
 //! ```
 //!
-//! [`TensorAllocator`] puts tensors one behind another into a buffer; [`allocate_context`] gives memory to all tensors of
-//! a context (weights, caches); [`GraphAllocator`] plans graphs and keeps the buffers they run in. Every mistake is an
-//! error that names the tensor and the numbers, and changes nothing.
+//! [`TensorAllocator`] places tensors one behind another in a buffer; [`allocate_context`] allocates all tensors of a
+//! context (weights, caches); [`GraphAllocator`] plans graphs and keeps the buffers they run in; `sched::Scheduler` (feature
+//! `sched`) spreads a graph over several devices. Every mistake is an error that names the tensor and the numbers, and changes
+//! nothing.
+//!
+//! Allocators and scheduler are one crate because the scheduler uses an allocation in ways whose contracts depend on how the
+//! graph was planned and on what is enqueued: it reads results during a run, lets inputs be written before the run is done,
+//! and enqueues a run behind itself. A caller could not meet these contracts, so the methods are private to the crate.
+//!
+//! | feature | what |
+//! |---|---|
+//! | `json` (default) | plan files: `GraphAllocator::load_plan` and `read_plan` |
+//! | `sched` (default) | the module `sched` |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -35,7 +47,7 @@
 //! allocation.write(x, &[1.0f32; 64 * 8])?;
 //! assert_eq!(allocation.read::<f32>(x)?, [1.0; 64 * 8]);
 //! let error = allocation.read::<f32>(y).unwrap_err();
-//! assert_eq!(error.to_string(), "tensor 3 has not been computed yet");
+//! assert_eq!(error.to_string(), "tensor 3: not computed yet");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

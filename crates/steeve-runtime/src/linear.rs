@@ -1,13 +1,13 @@
-//! Tensors one behind another in a buffer that somebody else owns.
+//! Places tensors one behind another in an existing buffer.
 
 use steeve_device::{Address, Bindings, Bytes, Offset, SharedBuffer};
 use steeve_graph::{Context, Named, TensorId};
 
 use crate::AllocError;
 
-/// Puts tensors one behind another into a buffer.
+/// Places tensors one behind another in a buffer, the first at the first aligned address.
 ///
-/// The first stands at the first aligned address of the buffer. Nothing is ever freed: drop the allocator and start anew.
+/// Nothing is freed: drop the allocator and start anew.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::AllocError;
 /// assert_eq!(allocator.alloc(&context, a)?.offset, Offset(0));
 /// assert_eq!((allocator.offset(), allocator.remaining()), (Offset(64), Bytes(36)));
 /// let error = allocator.alloc(&context, b).unwrap_err();
-/// assert_eq!(error.to_string(), "tensor 1 needs 64 bytes, and the buffer has 36 left");
+/// assert_eq!(error.to_string(), "tensor 1: does not fit into the buffer: needs 64 bytes, 36 left");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -34,30 +34,30 @@ pub struct TensorAllocator {
 }
 
 impl TensorAllocator {
-    /// Starts at the first aligned address of `buffer`.
+    /// Creates an allocator that starts at the first aligned address of `buffer`.
     pub fn new(buffer: &SharedBuffer) -> Self {
         let mask = buffer.memory().align().get() - 1;
         let gap = buffer.address().wrapping_neg() & mask;
         Self { buffer: buffer.clone(), offset: Offset(gap.min(buffer.size().0)) }
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     pub fn buffer(&self) -> &SharedBuffer {
         &self.buffer
     }
 
-    /// Where the next tensor will stand.
+    /// Returns the offset of the next tensor.
     pub fn offset(&self) -> Offset {
         self.offset
     }
 
-    /// How many bytes are left.
+    /// Returns how many bytes are left.
     pub fn remaining(&self) -> Bytes {
         Bytes(self.buffer.size().0 - self.offset.0)
     }
 
-    /// Gives `tensor` the next bytes. It takes what its memory says, rounded up to the alignment; a full buffer is an error
-    /// that changes nothing.
+    /// Allocates the next bytes for `tensor`: the size that its memory says, rounded up to the alignment. Fails and changes
+    /// nothing if the buffer is full.
     pub fn alloc(&mut self, context: &Context, tensor: TensorId) -> Result<Address<'_>, AllocError> {
         let named = |tensor| Named::new(tensor, context.names());
         if let Some(view) = context.tensor(tensor)?.view {
@@ -80,7 +80,7 @@ impl TensorAllocator {
         Ok(Address { buffer: &self.buffer, offset, size })
     }
 
-    /// The same, with the address entered into `bindings`.
+    /// Allocates the next bytes for `tensor` and binds it to them in `bindings`.
     pub fn bind(&mut self, context: &Context, tensor: TensorId, bindings: &mut Bindings) -> Result<(), AllocError> {
         let Address { buffer, offset, size } = self.alloc(context, tensor)?;
         Ok(bindings.bind(tensor, buffer, offset, size)?)

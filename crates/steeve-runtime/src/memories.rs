@@ -1,4 +1,4 @@
-//! Buffer types in, the memories of the planner out. The same type twice is one memory.
+//! Describes buffer types to the planner. A type that is listed twice is one memory.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use steeve_graph::{AllocSizes, AssignedGraph, Assignment, Bytes, Graph, Id, IdVe
 
 use crate::AllocError;
 
-/// The buffer types of an allocator, and what the planner knows of them.
+/// The buffer types of an allocator, and their descriptions for the planner.
 #[derive(Debug)]
 pub(crate) struct Memories {
     types: IdVec<MemoryId, Arc<dyn BufferType>>,
     planned: IdVec<MemoryId, Memory>,
-    /// Whether some tensor may take more bytes than it spans.
+    /// Whether a tensor may take more bytes than it spans.
     padded: bool,
 }
 
@@ -38,7 +38,7 @@ impl Memories {
         Ok(Self { types: types.into(), planned, padded })
     }
 
-    /// As the planner sees them.
+    /// Returns the descriptions for the planner.
     pub(crate) fn planned(&self) -> &IdVec<MemoryId, Memory> {
         &self.planned
     }
@@ -47,24 +47,24 @@ impl Memories {
         &self.types[memory]
     }
 
-    /// The memories that share no other's, in order: the planner has a plan for each of these.
+    /// Returns the memories that share no other's, in order: the planner has a plan for each of these.
     pub(crate) fn owners(&self) -> impl Iterator<Item = MemoryId> {
         self.planned.pairs().filter(|(_, memory)| memory.shared_with.is_none()).map(|(id, _)| id)
     }
 
-    /// Whether there is nothing to choose.
+    /// Returns whether there is one memory, under however many indices.
     pub(crate) fn is_single(&self) -> bool {
         self.owners().count() == 1
     }
 
-    /// The bytes that a tensor of `graph` takes in a memory.
+    /// Returns the bytes that a tensor of `graph` takes in a memory.
     #[inline]
     pub(crate) fn size(&self, graph: &Graph, tensor: TensorId, memory: MemoryId) -> Bytes {
         let bytes = graph.tensor(tensor).nbytes();
         if self.padded { self.types[memory].alloc_size(graph.tensors(), tensor) } else { bytes }
     }
 
-    /// A graph with everything the planner needs to know.
+    /// Returns a graph with its memories, assignment and sizes, for the planner.
     pub(crate) fn assign(&self, graph: &Graph, assignment: Assignment) -> Result<AssignedGraph, AllocError> {
         let mut sizes = AllocSizes::new(self.types.len());
         if self.padded {

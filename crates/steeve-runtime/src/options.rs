@@ -1,4 +1,4 @@
-//! How a graph allocator plans, and what it may do by itself.
+//! Options of a graph allocator.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +25,22 @@ pub struct AllocOptions {
     pub(crate) small_graphs: SmallGraphs,
 }
 
-/// When `alloc` may plan a graph by itself.
+/// When [`GraphAllocator::alloc`](crate::GraphAllocator::alloc) may plan a graph by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Replan {
-    /// With one memory. With several it can't know who goes where, and returns an error that says what changed.
+    /// With one memory. With several the assignment is not known, and a graph that fits no plan is an error that says what
+    /// has changed.
     #[default]
     OneMemory,
-    /// Always: with several memories each leaf and node goes where the one at its position went last.
+    /// Always: with several memories each leaf and node is assigned to the memory of the one at its position in the latest
+    /// plan.
     Always,
-    /// Never: a graph that nobody reserved is an error.
+    /// Never: a graph that was not reserved is an error.
     Never,
 }
 
-/// How `alloc` places a graph that is far smaller than the plan that it fits, such as one token in the plan of a long prompt.
+/// How [`GraphAllocator::alloc`](crate::GraphAllocator::alloc) places a graph that is far smaller than the plan that it fits, such as one token in the plan of a long prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SmallGraphs {
@@ -53,45 +55,45 @@ pub enum SmallGraphs {
 }
 
 impl AllocOptions {
-    /// Plans with the default strategy and reuse, no budget, a few plans kept.
+    /// Creates the default options: the default strategy and reuse; no budget; eight plans are kept.
     pub fn new() -> Self {
         let (plan, replan, small_graphs) = (PlanOptions::default(), Replan::default(), SmallGraphs::default());
         Self { plan, replan, plans: 8, budgets: BTreeMap::new(), small_graphs }
     }
 
-    /// Strategy, reuse and search budget.
+    /// Returns these options with another strategy, reuse and search budget.
     #[must_use]
     pub fn with_plan(self, plan: PlanOptions) -> Self {
         Self { plan, ..self }
     }
 
-    /// When `alloc` may plan by itself.
+    /// Returns these options with another rule for when `alloc` may plan by itself.
     #[must_use]
     pub fn with_replan(self, replan: Replan) -> Self {
         Self { replan, ..self }
     }
 
-    /// How many graphs' plans are kept; at least one.
+    /// Returns these options with another number of graphs whose plans are kept, at least one.
     #[must_use]
     pub fn with_plans(self, plans: usize) -> Self {
         Self { plans: plans.max(1), ..self }
     }
 
-    /// Sets how graphs are placed that are far smaller than the plan that they fit.
+    /// Returns these options with another rule for how graphs are placed that are far smaller than the plan that they fit.
     #[must_use]
     pub fn with_small_graphs(self, small_graphs: SmallGraphs) -> Self {
         Self { small_graphs, ..self }
     }
 
-    /// The buffers of memory `index` may take at most `bytes` together. A memory that does not exist is an error when
-    /// something is reserved.
+    /// Returns these options with a limit on the bytes of all buffers of memory `index` together. A memory that does not
+    /// exist is an error when something is reserved.
     #[must_use]
     pub fn with_budget(mut self, index: usize, bytes: Bytes) -> Self {
         self.budgets.insert(index, bytes);
         self
     }
 
-    /// How many bytes the buffers of memory `index` may take together.
+    /// Returns how many bytes the buffers of memory `index` may take together.
     pub fn budget(&self, index: usize) -> Option<Bytes> {
         self.budgets.get(&index).copied()
     }

@@ -1,19 +1,19 @@
-//! A plan with what an allocator knows about using it, and the few that it keeps.
+//! Plans with what is needed to use them, and the cache of the latest.
 
 use std::sync::{Arc, OnceLock};
 
 use steeve_graph::{Bytes, Graph, GraphPlan, Id, MemoryPlan, Op, SizeClass, SizeClasses, Survivors, TensorId};
 
 use crate::memories::Memories;
-use crate::pool::{Matching, Pool};
+use crate::pool::{BufferPool, ChunkMatches};
 
-/// A plan, and what it takes to use it. All lists are by id.
+/// A plan, with the tensors that a caller must write. All lists are sorted by id.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedGraph {
     pub(crate) plan: GraphPlan,
-    /// Tensors that have their bytes before the run and that no node computes: the caller may write them.
+    /// Tensors whose memory is theirs before the run and that no node computes: the caller may write them.
     pub(crate) sources: Vec<TensorId>,
-    /// Those of them that nodes read or write into, so that the caller must write them before a run.
+    /// The sources that nodes read or write into, so that the caller must write them before a run.
     pub(crate) required: Vec<TensorId>,
     /// The sources that nodes write into.
     pub(crate) changed: Vec<TensorId>,
@@ -22,7 +22,7 @@ pub(crate) struct Planned {
     pub(crate) unfilled: Vec<TensorId>,
     /// Roots whose memory the caller provides.
     pub(crate) externals: Vec<TensorId>,
-    /// Those of them that nodes write into.
+    /// The external roots that nodes write into.
     pub(crate) changed_externals: Vec<TensorId>,
     survivors: OnceLock<Survivors>,
 }
@@ -38,7 +38,7 @@ const CHANGED: u8 = 8;
 /// The tensor is the root of a leaf or of what a leaf was made from.
 const LISTED: u8 = 16;
 
-impl Planned {
+impl PlannedGraph {
     pub(crate) fn new(plan: GraphPlan) -> Self {
         let graph = plan.assigned().graph();
         let marks = marks(graph);
@@ -63,22 +63,22 @@ impl Planned {
         Self { plan, sources, required, changed, unfilled, externals, changed_externals, survivors }
     }
 
-    /// Whether the caller writes it before a run.
+    /// Returns whether the caller may write it before a run.
     pub(crate) fn is_source(&self, root: TensorId) -> bool {
         self.sources.binary_search(&root).is_ok()
     }
 
-    /// Whether the caller must write it before a run.
+    /// Returns whether the caller must write it before a run.
     pub(crate) fn is_required(&self, root: TensorId) -> bool {
         self.required.binary_search(&root).is_ok()
     }
 
-    /// Whether it is neither written by the caller nor computed.
+    /// Returns whether neither the caller writes it nor a node computes it.
     pub(crate) fn is_unfilled(&self, root: TensorId) -> bool {
         self.unfilled.binary_search(&root).is_ok()
     }
 
-    /// The sizes of the plan's buffers in each memory. Tensors of no bytes at all need none, but a place.
+    /// Returns the sizes of the plan's buffers in each memory. Tensors of no bytes need an empty one, for their addresses.
     pub(crate) fn needed(&self) -> impl Iterator<Item = Vec<Bytes>> + '_ {
         let sizes = |it: &MemoryPlan| match it.plan.buffers().as_slice() {
             [] if !it.tensors.is_empty() => vec![Bytes::ZERO],
@@ -87,18 +87,18 @@ impl Planned {
         self.plan.memories().iter().map(sizes)
     }
 
-    /// Who keeps its contents through a run; found out when first asked.
+    /// Returns the tensors that keep their contents through a run. Computed at the first call.
     pub(crate) fn survivors(&self) -> &Survivors {
         self.survivors.get_or_init(|| self.plan.survivors())
     }
 
-    /// Whether the plan may be used for `graph`. The graph it was made for need not be looked at.
+    /// Returns whether the plan may be used for `graph`, at once for the graph that it was made for.
     pub(crate) fn accepts(&self, graph: &Graph, memories: &Memories) -> bool {
         let planned = self.plan.assigned().graph();
         planned.is_same(graph) || self.plan.accepts(graph, |tensor, memory| memories.size(graph, tensor, memory))
     }
 
-    /// What the tensors of a graph that the plan accepts take together, were none placed over another.
+    /// Returns the sum of the sizes of the planned tensors of a graph that the plan accepts.
     pub(crate) fn bytes_of(&self, graph: &Graph, memories: &Memories) -> Bytes {
         let size = |tensor: TensorId| {
             // Of tensors with bytes of their own alone: a view may be one that the graph does not have.
@@ -107,8 +107,8 @@ impl Planned {
         Bytes(self.plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add))
     }
 
-    /// Whether the plan may be used for `graph`, and every tensor fills its place, so that a plan for `graph` itself would be
-    /// the same.
+    /// Returns whether the plan may be used for `graph`, and every tensor fills its place, so that planning `graph` would
+    /// return the same plan.
     pub(crate) fn is_made_for(&self, graph: &Graph, memories: &Memories) -> bool {
         let fills = |tensor: TensorId| {
             let (Some(asked), Some(place)) = (self.plan.sized_by(tensor), self.plan.place(tensor)) else { return true };
@@ -119,7 +119,7 @@ impl Planned {
     }
 }
 
-/// What the graph does with each tensor, as a sum of the marks above. One pass over the edges.
+/// Returns how the graph uses each tensor, as a sum of the marks above. One pass over the edges.
 fn marks(graph: &Graph) -> Vec<u8> {
     let mut marks = vec![0; graph.tensors().len()];
     for leaf in graph.leafs() {
@@ -138,7 +138,7 @@ fn marks(graph: &Graph) -> Vec<u8> {
     marks
 }
 
-/// The external roots that leafs and nodes touch, each once.
+/// Returns the external roots that leafs and nodes use, each once.
 pub(crate) fn externals(graph: &Graph) -> Vec<TensorId> {
     marked_externals(graph, &marks(graph))
 }
@@ -148,44 +148,45 @@ fn marked_externals(graph: &Graph, marks: &[u8]) -> Vec<TensorId> {
     graph.tensors().ids().filter(is_met).collect()
 }
 
-/// A plan that is kept.
+/// A plan in the cache.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
-    pub(crate) planned: Arc<Planned>,
+pub(crate) struct CachedPlan {
+    pub(crate) planned: Arc<PlannedGraph>,
     /// The chunk of each of its buffers. `None` while the chunks that exist are too small or too few: then the plan can be
     /// used again once there are buffers for it.
-    pub(crate) chunks: Option<Arc<Matching>>,
-    /// What its tensors take together, were none placed over another.
+    pub(crate) chunks: Option<Arc<ChunkMatches>>,
+    /// The sum of the sizes of its tensors.
     bytes: Bytes,
     /// Whether it is a plan for smaller graphs than another's.
-    small: Option<Small>,
-    /// Which smaller graphs a plan of their own is not worth while for.
+    small: Option<SmallPlan>,
+    /// The size classes of smaller graphs for which a plan of their own is not worth while.
     not_worth_while: SizeClasses,
 }
 
-impl Kept {
-    fn new(planned: Arc<Planned>, chunks: Option<Arc<Matching>>, small: Option<Small>) -> Self {
+impl CachedPlan {
+    fn new(planned: Arc<PlannedGraph>, chunks: Option<Arc<ChunkMatches>>, small: Option<SmallPlan>) -> Self {
         let bytes = bytes(&planned);
         Self { planned, chunks, bytes, small, not_worth_while: SizeClasses::default() }
     }
 
-    /// What a plan for smaller graphs is beside this one; `None` if it is not, has no buffers, or is not worth while.
-    fn adopt(&self, other: &Self) -> Option<Small> {
+    /// Returns another plan as one for smaller graphs than those of this one; `None` if it is not, has no buffers, or is not
+    /// worth while.
+    fn adopt(&self, other: &Self) -> Option<SmallPlan> {
         let is_small = other.small.is_some() && other.chunks.is_some();
         let class = SizeClass::of(other.bytes, self.bytes).filter(|_| is_small)?;
         SizeClass::of(other.planned.plan.peak(), self.planned.plan.peak())?;
-        Some(Small { of: Arc::clone(&self.planned), class })
+        Some(SmallPlan { of: Arc::clone(&self.planned), class })
     }
 }
 
 /// A plan for smaller graphs of the same kind as another plan's.
 #[derive(Clone, Debug)]
-pub(crate) struct Small {
-    of: Arc<Planned>,
+pub(crate) struct SmallPlan {
+    of: Arc<PlannedGraph>,
     class: SizeClass,
 }
 
-impl Small {
+impl SmallPlan {
     fn is_same(&self, other: &Self) -> bool {
         self.is_of(other) && self.class == other.class
     }
@@ -195,48 +196,49 @@ impl Small {
     }
 }
 
-/// A plan that there are buffers for, with its chunks.
-pub(crate) type Found = (Arc<Planned>, Arc<Matching>);
+/// A plan that has buffers, and the chunks that it uses.
+pub(crate) type ReadyPlan = (Arc<PlannedGraph>, Arc<ChunkMatches>);
 
-/// The plans that were used last, the latest first.
+/// The cache of the plans that were used last, the latest first.
 #[derive(Debug, Default)]
-pub(crate) struct Plans(Vec<Kept>);
+pub(crate) struct PlanCache(Vec<CachedPlan>);
 
-impl Plans {
-    /// The first that there are buffers for and that `is` says yes to, as the latest from now on. Allocates nothing.
-    pub(crate) fn find(&mut self, is: impl Fn(&Planned) -> bool) -> Option<Found> {
+impl PlanCache {
+    /// Returns the first that has buffers and for which `is` holds, and makes it the latest. Allocates nothing.
+    pub(crate) fn find(&mut self, is: impl Fn(&PlannedGraph) -> bool) -> Option<ReadyPlan> {
         let index = self.0.iter().position(|kept| kept.chunks.is_some() && is(&kept.planned))?;
         self.use_at(index)
     }
 
-    /// As [`close`](Self::close), as the latest from now on.
+    /// Returns the plan of [`close`](Self::close), and makes it the latest.
     pub(crate) fn find_close(
         &mut self,
-        is: impl Fn(&Planned) -> bool,
-        bytes: impl Fn(&Planned) -> Bytes,
+        is: impl Fn(&PlannedGraph) -> bool,
+        bytes: impl Fn(&PlannedGraph) -> Bytes,
         resident: Bytes,
-    ) -> Option<(Found, Option<Bytes>)> {
+    ) -> Option<(ReadyPlan, Option<Bytes>)> {
         let (index, loose) = self.close(is, bytes, resident)?;
         Some((self.use_at(index)?, loose))
     }
 
-    /// The plan that [`find_close`](Self::find_close) would find.
+    /// Returns the plan that [`find_close`](Self::find_close) would return.
     pub(crate) fn get_close(
         &self,
-        is: impl Fn(&Planned) -> bool,
-        bytes: impl Fn(&Planned) -> Bytes,
+        is: impl Fn(&PlannedGraph) -> bool,
+        bytes: impl Fn(&PlannedGraph) -> Bytes,
         resident: Bytes,
-    ) -> Option<&Arc<Planned>> {
+    ) -> Option<&Arc<PlannedGraph>> {
         let (index, _) = self.close(is, bytes, resident)?;
         Some(&self.0.get(index)?.planned)
     }
 
-    /// The first that there are buffers for, that `is` says yes to, and that is not far larger than the graph, whose bytes
-    /// `bytes` says, or takes no more than what is resident. If there is none, the smallest, and the bytes of the graph.
+    /// Returns the index of the first that has buffers, for which `is` holds, and that is either not far larger than the
+    /// graph, whose sum of sizes is `bytes`, or no larger than what is resident. If there is none, the smallest, and the sum
+    /// of the graph.
     fn close(
         &self,
-        is: impl Fn(&Planned) -> bool,
-        bytes: impl Fn(&Planned) -> Bytes,
+        is: impl Fn(&PlannedGraph) -> bool,
+        bytes: impl Fn(&PlannedGraph) -> Bytes,
         resident: Bytes,
     ) -> Option<(usize, Option<Bytes>)> {
         let mut loose: Option<(usize, Bytes)> = None;
@@ -255,60 +257,65 @@ impl Plans {
         loose.map(|(index, bytes)| (index, Some(bytes)))
     }
 
-    fn use_at(&mut self, index: usize) -> Option<Found> {
+    fn use_at(&mut self, index: usize) -> Option<ReadyPlan> {
         self.0[..=index].rotate_right(1);
         let kept = self.0.first()?;
         Some((Arc::clone(&kept.planned), Arc::clone(kept.chunks.as_ref()?)))
     }
 
-    /// What a plan for a graph of so many bytes would be to the latest plan, if there should be one.
-    pub(crate) fn small(&self, bytes: Bytes, most: usize) -> Option<Small> {
+    /// Returns how a plan for a graph of so many bytes relates to the latest plan; `None` if there should be no such plan.
+    pub(crate) fn small(&self, bytes: Bytes, most: usize) -> Option<SmallPlan> {
         let latest = self.0.first()?;
         let of = latest.small.as_ref().map_or(&latest.planned, |small| &small.of);
         let of_bytes =
             self.0.iter().find(|kept| Arc::ptr_eq(&kept.planned, of)).map_or(latest.bytes, |kept| kept.bytes);
         let class = SizeClass::of(bytes, of_bytes).filter(|class| !latest.not_worth_while.contains(*class))?;
-        let small = Small { of: Arc::clone(of), class };
+        let small = SmallPlan { of: Arc::clone(of), class };
         let kept = self.0.iter().filter_map(|kept| kept.small.as_ref()).filter(|other| other.is_of(&small));
         class.may_be_planned(kept.map(|other| other.class), most.saturating_sub(self.0.len())).then_some(small)
     }
 
     /// Keeps a plan for smaller graphs as the latest, instead of one that was outgrown, if there are buffers for it.
-    pub(crate) fn keep_small(&mut self, planned: Planned, small: Small, pool: &Pool) -> Option<Found> {
+    pub(crate) fn keep_small(
+        &mut self,
+        planned: PlannedGraph,
+        small: SmallPlan,
+        pool: &BufferPool,
+    ) -> Option<ReadyPlan> {
         let chunks = Some(Arc::new(pool.fit(&planned)?));
         self.0.retain(|kept| !kept.small.as_ref().is_some_and(|other| other.is_same(&small)));
-        self.0.insert(0, Kept::new(Arc::new(planned), chunks, Some(small)));
+        self.0.insert(0, CachedPlan::new(Arc::new(planned), chunks, Some(small)));
         self.use_at(0)
     }
 
     /// Remembers that such a plan is not worth while beside the latest.
-    pub(crate) fn forgo_small(&mut self, small: &Small) {
+    pub(crate) fn forgo_small(&mut self, small: &SmallPlan) {
         if let Some(latest) = self.0.first_mut() {
             latest.not_worth_while.insert(small.class);
         }
     }
 
-    /// The first that there are no buffers for and that `is` says yes to.
-    pub(crate) fn without_buffers(&self, is: impl Fn(&Planned) -> bool) -> Option<Arc<Planned>> {
+    /// Returns the first that has no buffers and for which `is` holds.
+    pub(crate) fn without_buffers(&self, is: impl Fn(&PlannedGraph) -> bool) -> Option<Arc<PlannedGraph>> {
         let kept = self.0.iter().find(|kept| kept.chunks.is_none() && is(&kept.planned))?;
         Some(Arc::clone(&kept.planned))
     }
 
-    pub(crate) fn latest(&self) -> Option<&Arc<Planned>> {
+    pub(crate) fn latest(&self) -> Option<&Arc<PlannedGraph>> {
         self.0.first().map(|kept| &kept.planned)
     }
 
-    /// Those that there are buffers for, and then the others.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Planned>> {
+    /// Returns the plans with buffers, and then the others.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<PlannedGraph>> {
         let with = |has: bool| self.0.iter().filter(move |kept| kept.chunks.is_some() == has);
         with(true).chain(with(false)).map(|kept| &kept.planned)
     }
 
-    /// Keeps a plan as the latest. Those that it can do the work of go, and so does the oldest if there are too many. Plans for
-    /// far smaller graphs are from now on beside this one.
-    pub(crate) fn keep(&mut self, planned: Arc<Planned>, pool: &Pool, memories: &Memories, most: usize) {
+    /// Adds a plan as the latest. Evicts those that it can replace, and the oldest if there are too many. Plans for far smaller
+    /// graphs are from now on beside this one.
+    pub(crate) fn keep(&mut self, planned: Arc<PlannedGraph>, pool: &BufferPool, memories: &Memories, most: usize) {
         let chunks = pool.fit(&planned).map(Arc::new);
-        let new = Kept::new(planned, chunks, None);
+        let new = CachedPlan::new(planned, chunks, None);
         let assignment = new.planned.plan.assigned().assignment();
         let mut adopted: Vec<SizeClass> = Vec::new();
         self.0.retain_mut(|old| {
@@ -331,16 +338,16 @@ impl Plans {
         }
     }
 
-    /// Finds out which plans there are buffers for.
-    pub(crate) fn match_chunks(&mut self, pool: &Pool) {
+    /// Matches the buffers of all plans with the chunks of the pool again.
+    pub(crate) fn match_chunks(&mut self, pool: &BufferPool) {
         for kept in &mut self.0 {
             kept.chunks = pool.fit(&kept.planned).map(Arc::new);
         }
     }
 }
 
-/// What the planned tensors take together, were none placed over another.
-fn bytes(planned: &Planned) -> Bytes {
+/// Returns the sum of the sizes of the planned tensors.
+fn bytes(planned: &PlannedGraph) -> Bytes {
     let plan = &planned.plan;
     let size = |tensor| plan.sized_by(tensor).and(plan.place(tensor)).map(|place| place.size.0);
     Bytes(plan.assigned().graph().tensors().ids().filter_map(size).fold(0, u64::saturating_add))

@@ -12,52 +12,53 @@ use steeve_graph::{BufferId, Id, IdVec, MemoryId, fit_buffers};
 
 use crate::AllocError;
 use crate::memories::Memories;
-use crate::planned::Planned;
+use crate::planned::PlannedGraph;
 
-/// All buffers of an allocator.
+/// All buffers of an allocator, as chunks of memories.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    /// One part for each memory that shares no other's, in order.
-    parts: Vec<Part>,
-    /// The part of each memory.
-    part_of: IdVec<MemoryId, usize>,
-    /// The same buffers, for the handles; `None` while one is missing.
-    buffers: Option<Arc<Buffers>>,
+pub(crate) struct BufferPool {
+    /// The chunks of each memory that shares no other's, in order.
+    memories: Vec<MemoryChunks>,
+    /// The index in `memories` of each memory: that of the first where several share one.
+    number_of: IdVec<MemoryId, usize>,
+    /// All buffers, for the handles; `None` while one is missing.
+    buffers: Option<Arc<PoolBuffers>>,
 }
 
-/// The buffers of each part.
+/// The buffers of each memory, shared with the handles.
 #[derive(Debug)]
-pub(crate) struct Buffers {
-    pub(crate) parts: Vec<Vec<SharedBuffer>>,
-    part_of: IdVec<MemoryId, usize>,
-    /// Whether some buffer wants to see each tensor.
+pub(crate) struct PoolBuffers {
+    pub(crate) memories: Vec<Vec<SharedBuffer>>,
+    number_of: IdVec<MemoryId, usize>,
+    /// Whether a buffer has a [hook](steeve_device::Buffer::init_hook) for its tensors.
     pub(crate) hooked: bool,
 }
 
-impl Buffers {
+impl PoolBuffers {
     pub(crate) fn all(&self) -> impl Iterator<Item = &SharedBuffer> {
-        self.parts.iter().flatten()
+        self.memories.iter().flatten()
     }
 
-    /// The part of a memory, and its buffers.
+    /// Returns the number of a memory, and its buffers.
     pub(crate) fn of(&self, memory: MemoryId) -> (usize, &[SharedBuffer]) {
-        let part = self.part_of[memory];
-        (part, &self.parts[part])
+        let number = self.number_of[memory];
+        (number, &self.memories[number])
     }
 }
 
+/// The chunks of a memory.
 #[derive(Debug)]
-struct Part {
-    memory: Arc<dyn BufferType>,
+struct MemoryChunks {
+    buffer_type: Arc<dyn BufferType>,
     chunks: Vec<Chunk>,
 }
 
-impl Part {
+impl MemoryChunks {
     fn sizes(&self) -> Vec<Bytes> {
         self.chunks.iter().map(|chunk| chunk.size).collect()
     }
 
-    /// For each wanted size the chunk that stays as it is, if there is one.
+    /// Returns for each wanted size the index of the chunk that stays as it is, if there is one.
     fn staying(&self, wanted: &[Bytes]) -> Vec<Option<usize>> {
         let mut is_taken = vec![false; self.chunks.len()];
         let stays = |wanted: &Bytes| {
@@ -69,7 +70,7 @@ impl Part {
         wanted.iter().map(stays).collect()
     }
 
-    /// The chunks that do not stay as they are.
+    /// Returns the chunks that do not stay as they are.
     fn leaving(&self, wanted: &[Bytes]) -> impl Iterator<Item = &Chunk> {
         let staying = self.staying(wanted);
         let leaves = move |(index, _): &(usize, &Chunk)| !staying.contains(&Some(*index));
@@ -106,7 +107,7 @@ impl Part {
         in_use
     }
 
-    /// Has the chunks grow that are too small, where they can; else their buffers go.
+    /// Grows the chunks that are too small where their buffers can grow in place, and frees those buffers that can't.
     fn grow(&mut self) -> Result<(), AllocError> {
         for chunk in &mut self.chunks {
             let Some(buffer) = chunk.buffer.as_ref().filter(|buffer| buffer.size() < chunk.asked) else { continue };
@@ -124,7 +125,7 @@ impl Part {
 
 #[derive(Clone, Debug)]
 struct Chunk {
-    /// What the buffer was made for. It may be larger, where a device rounds up.
+    /// The requested bytes. The buffer may be larger, where a device rounds up.
     asked: Bytes,
     size: Bytes,
     buffer: Option<SharedBuffer>,
@@ -133,7 +134,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Has the size that its buffer has, if that did not grow.
+    /// Takes the size of the buffer, if that did not grow.
     fn settle(&mut self) {
         if let Some(buffer) = &self.buffer {
             self.size = buffer.size();
@@ -146,71 +147,80 @@ impl Chunk {
     }
 }
 
-/// For each part the chunk of each buffer of a plan.
-pub(crate) type Matching = Vec<Vec<usize>>;
+/// For each memory the index of the chunk of each buffer of a plan.
+pub(crate) type ChunkMatches = Vec<Vec<usize>>;
 
-/// For each part the sizes of its chunks.
-pub(crate) type Sizes = Vec<Vec<Bytes>>;
+/// For each memory the sizes of its chunks.
+pub(crate) type ChunkSizes = Vec<Vec<Bytes>>;
 
-/// For each part that is remade the sizes that its chunks get.
-pub(crate) type Wanted = Vec<Option<Vec<Bytes>>>;
+/// For each memory the new sizes of its chunks; `None` if they stay.
+pub(crate) type NewChunkSizes = Vec<Option<Vec<Bytes>>>;
 
-/// The chunk of a buffer of a plan. Tensors of no bytes may be in buffers that do not exist: any will do.
-pub(crate) fn chunk_of(chunks: &Matching, part: usize, buffer: BufferId) -> usize {
-    chunks[part].get(buffer.index()).copied().unwrap_or(0)
+/// Returns the index of the chunk of a buffer of a plan. Tensors of no bytes may be in buffers that do not exist: any will do.
+pub(crate) fn chunk_of(chunks: &ChunkMatches, number: usize, buffer: BufferId) -> usize {
+    chunks[number].get(buffer.index()).copied().unwrap_or(0)
 }
 
-/// The sum of all sizes.
+/// Returns the sum of all sizes.
 pub(crate) fn total(sizes: &[Bytes]) -> Bytes {
     Bytes(sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0)))
 }
 
-impl Pool {
+impl BufferPool {
     pub(crate) fn new(memories: &Memories) -> Self {
-        let mut part_of: IdVec<MemoryId, usize> = IdVec::new();
-        let mut parts = Vec::new();
+        let mut number_of: IdVec<MemoryId, usize> = IdVec::new();
+        let mut chunks_of: Vec<MemoryChunks> = Vec::new();
         for (id, memory) in memories.planned().pairs() {
-            let part = match memory.shared_with {
-                Some(first) => part_of[first],
+            let number = match memory.shared_with {
+                Some(first) => number_of[first],
                 None => {
-                    parts.push(Part { memory: Arc::clone(memories.memory_type(id)), chunks: Vec::new() });
-                    parts.len() - 1
+                    let buffer_type = Arc::clone(memories.memory_type(id));
+                    chunks_of.push(MemoryChunks { buffer_type, chunks: Vec::new() });
+                    chunks_of.len() - 1
                 }
             };
-            part_of.push(part);
+            number_of.push(number);
         }
-        Self { parts, part_of, buffers: None }
+        Self { memories: chunks_of, number_of, buffers: None }
     }
 
-    /// The sizes now, also of chunks whose buffer is missing.
-    pub(crate) fn sizes(&self) -> Sizes {
-        self.parts.iter().map(Part::sizes).collect()
+    /// Returns the sizes of all chunks, also of those whose buffer is missing.
+    pub(crate) fn sizes(&self) -> ChunkSizes {
+        self.memories.iter().map(MemoryChunks::sizes).collect()
     }
 
-    /// The chunk of each buffer of a plan; `None` if some are too small or too few.
-    pub(crate) fn fit(&self, planned: &Planned) -> Option<Matching> {
-        self.parts.iter().zip(planned.needed()).map(|(part, needed)| fit_buffers(&part.sizes(), &needed)).collect()
+    /// Returns the chunk of each buffer of a plan; `None` if some are too small or too few.
+    pub(crate) fn fit(&self, planned: &PlannedGraph) -> Option<ChunkMatches> {
+        self.memories
+            .iter()
+            .zip(planned.needed())
+            .map(|(memory, needed)| fit_buffers(&memory.sizes(), &needed))
+            .collect()
     }
 
-    /// Whether some part has more bytes than are needed in it.
-    pub(crate) fn has_more_than(&self, needed: &Sizes) -> bool {
-        self.parts.iter().zip(needed).any(|(part, needed)| total(&part.sizes()) > total(needed))
+    /// Returns whether a memory has more bytes than are needed in it.
+    pub(crate) fn has_more_than(&self, needed: &ChunkSizes) -> bool {
+        self.memories.iter().zip(needed).any(|(memory, needed)| total(&memory.sizes()) > total(needed))
     }
 
-    /// The bytes that really are allocated in a memory.
+    /// Returns the bytes that are allocated in a memory, without those of missing buffers.
     pub(crate) fn allocated(&self, memory: MemoryId) -> Bytes {
-        let chunks = &self.parts[self.part_of[memory]].chunks;
+        let chunks = &self.memories[self.number_of[memory]].chunks;
         Bytes(chunks.iter().filter(|chunk| chunk.buffer.is_some()).map(|chunk| chunk.size.0).sum())
     }
 
-    /// Whether it is one of these.
+    /// Returns whether the buffer is one of the pool.
     pub(crate) fn owns(&self, buffer: &SharedBuffer) -> bool {
-        self.parts.iter().flat_map(|part| &part.chunks).filter_map(|it| it.buffer.as_ref()).any(|it| it.is_same(buffer))
+        self.memories
+            .iter()
+            .flat_map(|memory| &memory.chunks)
+            .filter_map(|it| it.buffer.as_ref())
+            .any(|it| it.is_same(buffer))
     }
 
-    /// Forgets buffers whose memory somebody has given back.
+    /// Forgets buffers that were released from outside.
     fn drop_released(&mut self) {
-        for chunk in self.parts.iter_mut().flat_map(|part| &mut part.chunks) {
+        for chunk in self.memories.iter_mut().flat_map(|memory| &mut memory.chunks) {
             if chunk.buffer.as_ref().is_some_and(SharedBuffer::is_released) {
                 chunk.buffer = None;
                 self.buffers = None;
@@ -218,24 +228,24 @@ impl Pool {
         }
     }
 
-    /// All buffers, made where they are missing.
-    pub(crate) fn complete(&mut self) -> Result<&Arc<Buffers>, AllocError> {
+    /// Returns all buffers, after allocating those that are missing.
+    pub(crate) fn complete(&mut self) -> Result<&Arc<PoolBuffers>, AllocError> {
         self.drop_released();
         if self.buffers.is_none() {
             self.make()?;
         }
-        let Self { parts, part_of, buffers } = self;
-        Ok(buffers.get_or_insert_with(|| Arc::new(gather(parts, part_of))))
+        let Self { memories, number_of, buffers } = self;
+        Ok(buffers.get_or_insert_with(|| Arc::new(gather(memories, number_of))))
     }
 
-    /// Whether [`remake`](Self::remake) may lose contents: more chunks alone take nothing from those that are there.
-    pub(crate) fn must_replace(&self, wanted: &Wanted) -> bool {
-        self.remade(wanted).any(|(part, wanted)| part.leaving(wanted).next().is_some())
+    /// Returns whether [`remake`](Self::remake) may lose contents: more chunks alone take nothing from those that are there.
+    pub(crate) fn must_replace(&self, wanted: &NewChunkSizes) -> bool {
+        self.remade(wanted).any(|(memory, wanted)| memory.leaving(wanted).next().is_some())
     }
 
     /// Fails if a chunk that does not stay as it is is in use.
-    pub(crate) fn check_free(&self, wanted: &Wanted) -> Result<(), AllocError> {
-        for chunk in self.remade(wanted).flat_map(|(part, wanted)| part.leaving(wanted)) {
+    pub(crate) fn check_free(&self, wanted: &NewChunkSizes) -> Result<(), AllocError> {
+        for chunk in self.remade(wanted).flat_map(|(memory, wanted)| memory.leaving(wanted)) {
             if let Some(buffer) = &chunk.buffer {
                 drop(buffer.borrow_mut()?);
             }
@@ -243,30 +253,30 @@ impl Pool {
         Ok(())
     }
 
-    /// The parts that are remade, with their new sizes.
-    fn remade<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = (&'a Part, &'a [Bytes])> {
-        self.parts.iter().zip(wanted).filter_map(|(part, wanted)| Some((part, wanted.as_deref()?)))
+    /// Returns the memories that are remade, with their new sizes.
+    fn remade<'a>(&'a self, wanted: &'a NewChunkSizes) -> impl Iterator<Item = (&'a MemoryChunks, &'a [Bytes])> {
+        self.memories.iter().zip(wanted).filter_map(|(memory, wanted)| Some((memory, wanted.as_deref()?)))
     }
 
-    /// Gives parts the chunks that are wanted, and no others. If a buffer can't be made, the chunks are left that had
+    /// Gives memories the chunks that are wanted, and no others. If a buffer can't be made, the chunks are left that had
     /// the right size already or have grown.
-    pub(crate) fn remake(&mut self, wanted: &Wanted) -> Result<(), AllocError> {
+    pub(crate) fn remake(&mut self, wanted: &NewChunkSizes) -> Result<(), AllocError> {
         self.buffers = None;
         let mut made = Ok(());
         // All are freed before any grows, and all grow before any is made.
-        for (part, wanted) in self.parts.iter_mut().zip(wanted) {
+        for (memory, wanted) in self.memories.iter_mut().zip(wanted) {
             if let Some(wanted) = wanted {
-                made = made.and(part.rearrange(wanted));
+                made = made.and(memory.rearrange(wanted));
             }
         }
-        for (part, _) in self.parts.iter_mut().zip(wanted).filter(|(_, wanted)| wanted.is_some()) {
-            made = made.and_then(|()| part.grow());
+        for (memory, _) in self.memories.iter_mut().zip(wanted).filter(|(_, wanted)| wanted.is_some()) {
+            made = made.and_then(|()| memory.grow());
         }
         made = made.and_then(|()| self.make());
         if made.is_err() {
-            for (part, _) in self.parts.iter_mut().zip(wanted).filter(|(_, wanted)| wanted.is_some()) {
-                part.chunks.retain(|chunk| chunk.buffer.is_some());
-                part.chunks.iter_mut().for_each(Chunk::settle);
+            for (memory, _) in self.memories.iter_mut().zip(wanted).filter(|(_, wanted)| wanted.is_some()) {
+                memory.chunks.retain(|chunk| chunk.buffer.is_some());
+                memory.chunks.iter_mut().for_each(Chunk::settle);
             }
         }
         made
@@ -275,29 +285,28 @@ impl Pool {
     /// Makes the buffers that are missing; if one fails, those made before it go again.
     fn make(&mut self) -> Result<(), AllocError> {
         let mut made: Vec<(usize, usize, Chunk)> = Vec::new();
-        for (number, part) in self.parts.iter().enumerate() {
-            for (index, chunk) in part.chunks.iter().enumerate().filter(|(_, chunk)| chunk.buffer.is_none()) {
+        for (number, memory) in self.memories.iter().enumerate() {
+            for (index, chunk) in memory.chunks.iter().enumerate().filter(|(_, chunk)| chunk.buffer.is_none()) {
                 let (asked, size) = (chunk.asked, chunk.size);
-                let buffer = SharedBuffer::allocate(&part.memory, size, Usage::Compute).map_err(|error| {
-                    let what = format!("chunk {index} of {}", part.memory.name());
+                let buffer = SharedBuffer::allocate(&memory.buffer_type, size, Usage::Compute).map_err(|error| {
+                    let what = format!("chunk {index} of {}", memory.buffer_type.name());
                     AllocError::Buffer { what, size, error: error.into() }
                 })?;
                 let hooked = buffer.borrow_mut()?.init_hook().is_some();
                 made.push((number, index, Chunk { asked, size: buffer.size(), buffer: Some(buffer), hooked }));
             }
         }
-        for (part, index, chunk) in made {
-            self.parts[part].chunks[index] = chunk;
+        for (number, index, chunk) in made {
+            self.memories[number].chunks[index] = chunk;
         }
         Ok(())
     }
 }
 
-/// The allocator owns its buffers: what handles still hold is empty from now on. A run in another thread keeps its own
-/// until it ends.
-impl Drop for Pool {
+/// Frees all buffers, also those that handles still refer to. A run in another thread keeps its own until it ends.
+impl Drop for BufferPool {
     fn drop(&mut self) {
-        for chunk in self.parts.iter().flat_map(|part| &part.chunks) {
+        for chunk in self.memories.iter().flat_map(|memory| &memory.chunks) {
             if let Some(buffer) = &chunk.buffer {
                 let _ = buffer.release();
             }
@@ -305,8 +314,8 @@ impl Drop for Pool {
     }
 }
 
-fn gather(parts: &[Part], part_of: &IdVec<MemoryId, usize>) -> Buffers {
-    let hooked = parts.iter().flat_map(|part| &part.chunks).any(|chunk| chunk.hooked);
-    let chunks = |part: &Part| part.chunks.iter().filter_map(|chunk| chunk.buffer.clone()).collect();
-    Buffers { parts: parts.iter().map(chunks).collect(), part_of: part_of.clone(), hooked }
+fn gather(memories: &[MemoryChunks], number_of: &IdVec<MemoryId, usize>) -> PoolBuffers {
+    let hooked = memories.iter().flat_map(|memory| &memory.chunks).any(|chunk| chunk.hooked);
+    let chunks = |memory: &MemoryChunks| memory.chunks.iter().filter_map(|chunk| chunk.buffer.clone()).collect();
+    PoolBuffers { memories: memories.iter().map(chunks).collect(), number_of: number_of.clone(), hooked }
 }

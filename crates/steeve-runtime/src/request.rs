@@ -1,4 +1,4 @@
-//! What an allocator is asked for: a graph, and perhaps the memory of each of its leafs and nodes.
+//! A graph to be allocated, perhaps with the memory of each of its leafs and nodes.
 
 use std::borrow::Cow;
 

@@ -39,7 +39,7 @@ fn a_plan_above_the_budget_fails_before_anything_is_allocated_and_names_the_tens
     let error = allocator.reserve(&peaked(64)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "gpu needs 384 bytes, 84 above its budget of 300; at the peak live tensor 2 (b) with 192 bytes, tensor 1 (a) with \
+        "gpu: over budget: needs 384 bytes, 300 allowed; live at the peak: tensor 2 (b) with 192 bytes, tensor 1 (a) with \
          128 bytes, tensor 0 (x) with 64 bytes"
     );
     assert!(allocator.alloc(&peaked(64), &Bindings::new()).is_err());
@@ -48,6 +48,19 @@ fn a_plan_above_the_budget_fails_before_anything_is_allocated_and_names_the_tens
     // What it takes can be asked all the same.
     assert_eq!(allocator.required(&peaked(64)), Ok(vec![Bytes(384)]));
     allocator.reserve(&peaked(48)).unwrap();
+}
+
+#[test]
+fn other_options_are_those_of_the_next_reservation_and_keep_plans_and_buffers() {
+    let device = device(8);
+    let mut allocator = limited(&device, 300);
+    allocator.reserve(&peaked(48)).unwrap();
+    let size = allocator.buffer_size(0).unwrap();
+    assert!(allocator.reserve(&peaked(64)).is_err());
+    allocator.set_options(AllocOptions::new().with_budget(0, Bytes(400)));
+    assert_eq!((allocator.buffer_size(0), allocator.options().budget(0)), (Ok(size), Some(Bytes(400))));
+    assert!(allocator.plan_of(&peaked(48)).is_some());
+    allocator.reserve(&peaked(64)).unwrap();
 }
 
 #[test]

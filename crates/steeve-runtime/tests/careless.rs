@@ -81,7 +81,7 @@ fn plans_that_ignore_a_hold_are_refused_where_it_matters() {
     first.reserve(&graph).unwrap();
     let saved = first.plan_of(&graph).unwrap().to_json();
     let refused = GraphAllocator::new(memory).load_plan(&graph, &saved);
-    assert!(matches!(refused, Err(AllocError::IgnoresHold { hold: 3, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(AllocError::NoExtraLifetime { extra_lifetime: 3, .. })), "{refused:?}");
     GraphAllocator::new(memory).with_options(ggml).load_plan(&graph, &saved).unwrap();
     assert!(matches!(GraphAllocator::new(memory).load_plan(&graph, "{}"), Err(AllocError::PlanFile(_))));
 }

@@ -18,7 +18,7 @@ const SMALL: &str = "x = input f32[2]; a = sqr x; b = neg a; y = add a b !output
 #[test]
 fn an_input_is_not_written_until_it_is() {
     let world = World::new(SMALL);
-    let error = Err("tensor 0 (x) has not been written".into());
+    let error = Err("tensor 0 (x): not written yet".into());
     assert_eq!(world.read("x"), error);
     assert_eq!(world.run(), error.map(|_: Vec<f32>| ()));
     world.write("x", &[1.0, 2.0]).unwrap();
@@ -30,8 +30,8 @@ fn an_input_is_not_written_until_it_is() {
 fn nothing_is_computed_before_the_run() {
     let world = World::new(SMALL);
     world.write("x", &[1.0, 2.0]).unwrap();
-    assert_eq!(world.read("y"), Err("tensor 3 (y) has not been computed yet".into()));
-    assert_eq!(world.read("a"), Err("tensor 1 (a) has not been computed yet".into()));
+    assert_eq!(world.read("y"), Err("tensor 3 (y): not computed yet".into()));
+    assert_eq!(world.read("a"), Err("tensor 1 (a): not computed yet".into()));
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn an_input_whose_memory_the_run_reuses_is_consumed() {
     let world = World::new(SMALL);
     world.write("x", &[1.0, 2.0]).unwrap();
     world.run().unwrap();
-    let error = "tensor 0 (x) was consumed: the last run has reused its memory; write it again, or keep it";
+    let error = "tensor 0 (x): consumed by the last run, which has reused its memory: write it again, or keep it";
     assert_eq!(world.read("x"), Err(error.into()));
     assert_eq!(world.run(), Err(error.into()));
     world.write("x", &[3.0, 4.0]).unwrap();
@@ -56,7 +56,7 @@ fn what_the_run_has_overwritten_is_reused() {
     let lost: Vec<&str> = ["a", "b"].into_iter().filter(|name| world.read(name).is_err()).collect();
     assert_eq!(lost.len(), 1, "y stands on one of them");
     let error = world.read(lost[0]).unwrap_err();
-    assert!(error.ends_with("has been reused; set it as output to read it after a run"), "{error}");
+    assert!(error.ends_with(": overwritten later in the run: set it as output to read it after a run"), "{error}");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn writing_a_consumed_input_makes_the_last_results_unreadable() {
     world.run().unwrap();
     world.write("x", &[3.0, 4.0]).unwrap();
     let error = world.read("y").unwrap_err();
-    assert!(error.starts_with("tensor 3 (y) is lost"), "{error}");
+    assert!(error.starts_with("tensor 3 (y): contents lost: "), "{error}");
     world.run().unwrap();
     assert!(world.read("y").is_ok());
 }
@@ -105,11 +105,11 @@ fn a_second_run_needs_its_own_inputs_only_where_they_were_consumed() {
     // `k` is read by the last node, so nobody can take its bytes; `x` is taken over by the first.
     let world = World::new("x = input f32[2]; k = input f32[2]; a = sqr x; y = custom f32[2] a k !output");
     world.write("x", &[1.0, 2.0]).unwrap();
-    assert_eq!(world.run(), Err("tensor 1 (k) has not been written".into()));
+    assert_eq!(world.run(), Err("tensor 1 (k): not written yet".into()));
     world.write("k", &[5.0, 6.0]).unwrap();
     world.run().unwrap();
     assert_eq!(world.read("k"), Ok(vec![5.0, 6.0]));
-    assert!(world.read("x").unwrap_err().contains("was consumed"));
+    assert!(world.read("x").unwrap_err().contains("consumed by the last run"));
     world.write("x", &[7.0, 8.0]).unwrap();
     world.run().unwrap();
     assert_eq!(world.read("k"), Ok(vec![5.0, 6.0]));
@@ -121,8 +121,8 @@ fn a_run_that_is_dropped_leaves_nothing_to_read() {
     world.write("x", &[1.0, 2.0]).unwrap();
     world.write("k", &[1.0, 2.0]).unwrap();
     drop(world.allocation.begin().unwrap());
-    assert!(world.read("y").unwrap_err().contains("is lost"));
-    assert!(world.read("x").unwrap_err().contains("was consumed"));
+    assert!(world.read("y").unwrap_err().contains("contents lost"));
+    assert!(world.read("x").unwrap_err().contains("consumed by the last run"));
     // Nobody writes over `k`, however far the run came.
     assert_eq!(world.read("k"), Ok(vec![1.0, 2.0]));
 }
@@ -141,7 +141,7 @@ fn a_run_that_is_dropped_leaves_an_input_that_nodes_write_into_unwritten() {
     assert!(world.read("cache").is_ok(), "it survives, with what was written into it");
     write();
     drop(world.allocation.begin().unwrap());
-    assert!(world.read("cache").unwrap_err().contains("was consumed"));
+    assert!(world.read("cache").unwrap_err().contains("consumed by the last run"));
 }
 
 #[test]
@@ -185,8 +185,7 @@ fn who_writes_or_runs_through_a_later_handle_makes_this_one_stale() {
     assert!(matches!(later.write(world.id("y"), &[1.0f32; 2]), Err(AllocError::Computed { .. })));
     assert!(world.read("y").is_ok());
     later.write(world.id("x"), &[3.0f32, 4.0]).unwrap();
-    let stale =
-        "the allocation is stale: the memory has been used through a later one, has grown, or its allocator is gone";
+    let stale = "allocation: stale: the memory has been used through a later one, has grown, or its allocator is gone";
     assert_eq!(world.read("y"), Err(stale.into()));
     assert_eq!(world.write("x", &[0.0; 2]), Err(stale.into()));
     assert_eq!(world.run(), Err(stale.into()));
@@ -216,7 +215,7 @@ fn what_the_graph_does_not_use_is_not_placed() {
     context.set_name(unused, "unused").unwrap();
     let y = context.neg(x).unwrap();
     let world = World::with(Graph::from_outputs(&context, &[y]).unwrap(), &Bindings::new());
-    let error = "tensor 1 (unused) has no place: the graph does not use it";
+    let error = "tensor 1 (unused): no address: the graph does not use it";
     assert_eq!(world.read("unused"), Err(error.into()));
     assert_eq!(world.write("unused", &[0.0; 2]), Err(error.into()));
     assert_eq!(world.allocation.raw_bytes(unused).unwrap_err().to_string(), error);
@@ -234,7 +233,7 @@ fn writing_what_the_run_computes_is_in_vain() {
     let world = World::new(SMALL);
     assert_eq!(
         world.write("y", &[0.0; 2]),
-        Err("tensor 3 (y) is computed by the run, so writing it is in vain".into())
+        Err("tensor 3 (y): computed by the run: expected an input or an external tensor".into())
     );
 }
 
@@ -281,12 +280,12 @@ fn external_tensors_need_enough_memory() {
     let device = device(32);
     let mut allocator = GraphAllocator::new(&memory(&device));
     let error = allocator.alloc(&graph, &Bindings::new()).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 0 (w) is external, and no memory is bound to it");
+    assert_eq!(error.to_string(), "tensor 0 (w): external tensor without memory: expected it among the bindings");
     let buffer = SharedBuffer::allocate(&memory(&device), Bytes(64), Usage::Any).unwrap();
     let mut bindings = Bindings::new();
     bindings.bind(w, &buffer, Offset(0), Bytes(12)).unwrap();
     let error = allocator.alloc(&graph, &bindings).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 0 (w) needs 16 bytes, and 12 are bound to it");
+    assert_eq!(error.to_string(), "tensor 0 (w): bound to too little memory: expected at least 16 bytes, got 12");
     bindings.bind(w, &buffer, Offset(32), Bytes(32)).unwrap();
     let allocation = allocator.alloc(&graph, &bindings).unwrap();
     let address = allocation.address(w).unwrap();
@@ -379,7 +378,7 @@ fn a_planned_parameter_is_an_error_and_no_garbage() {
     world.write("x", &[1.0, 2.0]).unwrap();
     assert!(world.write("p", &[1.0, 2.0]).is_err());
     assert!(world.read("p").is_err());
-    assert_eq!(world.run(), Err("tensor 2 (p) has not been computed yet".into()));
+    assert_eq!(world.run(), Err("tensor 2 (p): not computed yet".into()));
 }
 
 #[test]
@@ -387,8 +386,8 @@ fn a_copy_that_nothing_here_fills_is_an_error_and_no_garbage() {
     // ggml's scheduler has such nodes and fills them; ours makes copies that are computed.
     let world = World::new("x = input f32[2]; a = sqr x; c = leaf f32[2] !node; y = custom f32[2] a c !output");
     world.write("x", &[1.0, 2.0]).unwrap();
-    assert_eq!(world.run(), Err("tensor 2 (c) has not been computed yet".into()));
-    assert!(world.read("c").unwrap_err().contains("has not been computed"));
+    assert_eq!(world.run(), Err("tensor 2 (c): not computed yet".into()));
+    assert!(world.read("c").unwrap_err().contains("not computed yet"));
 }
 
 #[test]
@@ -405,7 +404,7 @@ fn what_has_no_bytes_can_be_read_at_any_time() {
 #[test]
 fn a_constant_in_neither_list_is_written_like_an_input() {
     let world = World::new("c = leaf f32[4] !aside; v = view f32[2]+8^c; y = custom f32[2] v !output");
-    assert_eq!(world.run(), Err("tensor 0 (c) has not been written".into()));
+    assert_eq!(world.run(), Err("tensor 0 (c): not written yet".into()));
     world.write("c", &[1.0; 4]).unwrap();
     world.run().unwrap();
 }
@@ -416,6 +415,6 @@ fn an_input_that_a_node_computes_may_be_written_and_is_overwritten() {
     world.write("x", &[1.0, 2.0]).unwrap();
     world.write("a", &[3.0, 4.0]).unwrap();
     assert_eq!(world.read("x"), Ok(vec![1.0, 2.0]), "it has bytes of its own from the start");
-    assert!(world.read("a").unwrap_err().contains("has not been computed"));
+    assert!(world.read("a").unwrap_err().contains("not computed yet"));
     world.run().unwrap();
 }

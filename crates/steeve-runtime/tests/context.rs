@@ -14,7 +14,7 @@ use steeve_device::{
     Backend, Bindings, BufferType, Bytes, DeviceError, DiscreteDevice, Locate, NullDevice, Offset, Prepared,
     SharedBuffer, Usage,
 };
-use steeve_graph::{Align, Context, DataType, Graph, Id, TensorId};
+use steeve_graph::{Align, Context, DataType, ErrorChain, Graph, Id, TensorId};
 use steeve_runtime::{
     AllocError, GraphAllocator, allocate_context, allocate_context_on, allocate_rest_of_context, context_size,
 };
@@ -72,8 +72,8 @@ fn a_tensor_above_the_largest_size_is_asked_for_alone_and_refused_by_the_device(
     let mut context = context("a = leaf i8[8]; big = leaf i8[100]; c = leaf i8[8]");
     let error = allocate_context(&mut context, &memory(&device)).unwrap_err();
     assert_eq!(
-        error.to_string(),
-        "no buffer of 104 bytes for 1 tensors of a context: gpu: buffer too large: expected at most 64 bytes, got 104"
+        ErrorChain(&error).to_string(),
+        "1 tensor of a context: allocation failed: requested 104 bytes: gpu: buffer too large: expected at most 64 bytes, got 104"
     );
     assert_eq!(device.ledger().live(), Bytes(0));
 }
@@ -147,7 +147,7 @@ fn a_view_beyond_what_its_root_was_given_is_an_error() {
     let mut placed = Bindings::new();
     placed.bind(id(0), &mine, Offset(0), Bytes(16)).unwrap();
     let error = allocate_rest_of_context(&mut context, &memory(&device), &placed).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 0 (a) needs 32 bytes, and 16 are bound to it");
+    assert_eq!(error.to_string(), "tensor 0 (a): bound to too little memory: expected at least 32 bytes, got 16");
 }
 
 #[test]
@@ -191,7 +191,10 @@ fn sizes_beyond_the_address_space_are_an_error() {
     context.set_name(second, "second").unwrap();
     let memory = memory(&NullDevice::new(spec(8)));
     let error = context_size(&context, &memory).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 1 (second) of 9223372036854775808 bytes passes the end of the address space");
+    assert_eq!(
+        error.to_string(),
+        "tensor 1 (second): passes the end of the address space: needs 9223372036854775808 bytes"
+    );
     assert!(allocate_context(&mut context, &memory).is_err());
 }
 

@@ -21,23 +21,23 @@ fn types_and_lengths_must_be_right() {
     let message = |error: AllocError| error.to_string();
     assert_eq!(
         allocation.write(x, &[1i32, 2]).map_err(message),
-        Err("tensor 0 (x) has elements of type f32, not i32".into())
+        Err("tensor 0 (x): wrong element type: expected f32, got i32".into())
     );
     assert_eq!(
         allocation.write(x, &[1f32]).map_err(message),
-        Err("tensor 0 (x) has 2 elements, and 1 are given".into())
+        Err("tensor 0 (x): wrong length: expected 2 elements, got 1".into())
     );
     assert_eq!(
         allocation.write_bytes(x, &[0; 9]).map_err(message),
-        Err("tensor 0 (x) has 8 bytes, and 9 are given".into())
+        Err("tensor 0 (x): wrong length: expected 8 bytes, got 9".into())
     );
     assert_eq!(
         allocation.write_bytes(q, &[0; 64]).map_err(message),
-        Err("tensor 1 (q) has 68 bytes, and 64 are given".into())
+        Err("tensor 1 (q): wrong length: expected 68 bytes, got 64".into())
     );
     assert_eq!(
         allocation.write(q, &[0i8; 64]).map_err(message),
-        Err("tensor 1 (q) has elements of type q8_0, not i8".into())
+        Err("tensor 1 (q): wrong element type: expected q8_0, got i8".into())
     );
     assert!(matches!(allocation.write_raw_bytes(x, &[0; 7]), Err(AllocError::Length { .. })));
     allocation.write(x, &[1f32, 2.0]).unwrap();
@@ -122,10 +122,10 @@ fn writing_a_view_keeps_the_bytes_in_its_gaps() {
 #[test]
 fn a_part_of_an_input_is_not_the_whole_of_it() {
     let world = World::new(TABLE);
-    let error = "tensor 1 (column) is a part of tensor 0 (t), which has not been written: write all of that first";
+    let error = "tensor 1 (column): part of tensor 0 (t), which is not written yet: write all of it first";
     assert_eq!(world.write("column", &[0.0; 4]), Err(error.into()));
     assert!(world.write("low", &[0.0; 6]).is_err());
-    assert_eq!(world.read("column"), Err("tensor 1 (column) has not been written".into()));
+    assert_eq!(world.read("column"), Err("tensor 1 (column): not written yet".into()));
     // A view that is all of it will do.
     world.write("all", &[5.0; 12]).unwrap();
     assert_eq!(world.read("t"), Ok(vec![5.0; 12]));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use graphs::{assigned, context, memory, spec, tensor};
 use placed::Laws;
 use steeve_device::{Align, Bindings, Buffer, BufferType, Bytes, DeviceError, DiscreteDevice, Ledger, MemorySpec};
-use steeve_graph::{AssignedGraph, GraphPlan, PlanOptions, plan_graph};
+use steeve_graph::{AssignedGraph, ErrorChain, GraphPlan, PlanOptions, plan_graph};
 use steeve_runtime::{AllocError, AllocOptions, Allocation, GraphAllocator, Replan, RunGuard, allocate_context};
 
 /// Two devices, one with small buffers, that share what they are told to fail at.
@@ -207,8 +207,8 @@ fn a_device_that_is_full_says_so_and_is_usable_when_it_no_longer_is() {
     allocator.reserve(&graph(400)).unwrap();
     let error = allocator.alloc(&graph(600), &Bindings::new()).unwrap_err();
     assert_eq!(
-        error.to_string(),
-        "no buffer of 1200 bytes for chunk 0 of gpu: gpu: out of memory: requested 1200 bytes, 1000 bytes available"
+        ErrorChain(&error).to_string(),
+        "chunk 0 of gpu: allocation failed: requested 1200 bytes: gpu: out of memory: requested 1200 bytes, 1000 bytes available"
     );
     assert_eq!(device.ledger().live(), Bytes(0));
     let mut weights = context("w = leaf i8[300]");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use graphs::{assigned, device, graph, memory, spec, tensor};
 use steeve_device::{Bindings, BufferType, Bytes, DeviceError, DiscreteDevice, SharedBuffer};
-use steeve_graph::{Best, Budget, Graph, GraphPlan, GraphStrategy, PlanOptions, TensorId, plan_graph};
+use steeve_graph::{Best, Budget, ErrorChain, Graph, GraphPlan, GraphStrategy, PlanOptions, TensorId, plan_graph};
 use steeve_runtime::{AllocError, AllocOptions, GraphAllocator, Replan, SmallGraphs};
 
 /// A graph of one input and one output of `size` bytes each.
@@ -100,8 +100,8 @@ fn a_growth_that_fails_keeps_the_old_sizes_and_the_next_alloc_makes_them_again()
         device.faults().refuse_above(Bytes(200));
         let error = allocator.alloc(&pair(320), &none()).unwrap_err();
         assert_eq!(
-            error.to_string(),
-            "no buffer of 640 bytes for chunk 0 of gpu: gpu: buffer too large: expected at most 200 bytes, got 640"
+            ErrorChain(&error).to_string(),
+            "chunk 0 of gpu: allocation failed: requested 640 bytes: gpu: buffer too large: expected at most 200 bytes, got 640"
         );
         // The old one was freed first, so there is none now.
         assert_eq!((allocator.buffer_size(0), device.ledger().live()), (Ok(Bytes(0)), Bytes(0)));
@@ -243,7 +243,7 @@ fn an_alloc_without_its_external_memory_loses_nothing() {
     allocation.write(x(&small), &[7i8; 64]).unwrap();
     let large = graph("w = external i8[8]; x = input i8[320]; y = ?F i8[320] x w !output");
     let error = allocator.alloc(&large, &none()).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 0 (w) is external, and no memory is bound to it");
+    assert_eq!(error.to_string(), "tensor 0 (w): external tensor without memory: expected it among the bindings");
     assert_eq!(allocator.buffer_size(0), Ok(Bytes(128)));
     assert_eq!(allocation.read::<i8>(x(&small)).unwrap(), [7; 64]);
 }
@@ -518,7 +518,7 @@ fn where_buffers_grow_in_place_nothing_is_asked_for_again() {
     // Nor is there more than there is: the old one is freed then, and made again for whoever needs no more.
     let error = allocator.alloc(&pair(1056), &none()).unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with("no buffer of 2112 bytes for chunk 0 of gpu"), "{text}");
+    assert!(text.starts_with("chunk 0 of gpu: allocation failed: requested 2112 bytes"), "{text}");
     assert_eq!((allocator.buffer_size(0), ledger.live()), (Ok(Bytes(0)), Bytes(0)));
     allocator.alloc(&pair(1024), &none()).unwrap();
     assert_eq!((allocator.buffer_size(0), ledger.live()), (Ok(Bytes(2048)), Bytes(2048)));

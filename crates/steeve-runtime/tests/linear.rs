@@ -70,7 +70,7 @@ fn a_full_buffer_is_an_error_with_tensor_needed_and_left_and_changes_nothing() {
     let mut allocator = TensorAllocator::new(&buffer);
     allocator.alloc(&context, id(0)).unwrap();
     let error = allocator.alloc(&context, id(1)).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 1 (big) needs 416 bytes, and the buffer has 64 left");
+    assert_eq!(error.to_string(), "tensor 1 (big): does not fit into the buffer: needs 416 bytes, 64 left");
     assert_eq!((allocator.offset(), allocator.remaining()), (Offset(64), Bytes(64)));
     // Smaller ones still fit.
     assert_eq!(allocator.alloc(&context, id(2)).unwrap().offset, Offset(64));
@@ -98,7 +98,7 @@ fn views_and_unknown_tensors_are_refused() {
     let buffer = buffer(&device(1), 64);
     let mut allocator = TensorAllocator::new(&buffer);
     let error = allocator.alloc(&context, view).unwrap_err();
-    assert_eq!(error.to_string(), "tensor 1 is a view of tensor 0 and stands where that does");
+    assert_eq!(error.to_string(), "tensor 1: view without memory of its own: allocate tensor 0 instead");
     assert!(matches!(allocator.alloc(&context, id(7)), Err(AllocError::Graph(GraphError::Unknown { .. }))));
     assert_eq!(allocator.offset(), Offset(0));
 }

@@ -112,8 +112,8 @@ fn a_plan_for_other_memories_is_refused() {
     let error = allocator.reserve_planned(plan(&format!("memory cpu align=64; {body}"))).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the plan was made for memory cpu (alignment 64, buffers of any size, hold 0), and this allocator has memory gpu \
-         (alignment 32, buffers of any size, hold 0)"
+        "plan: made for other memories: expected memory gpu (alignment 32, buffers of any size, hold 0), \
+         got memory cpu (alignment 64, buffers of any size, hold 0)"
     );
     allocator.reserve_planned(plan(&format!("memory gpu align=32; {body}"))).unwrap();
 }
@@ -125,8 +125,8 @@ fn a_plan_whose_places_are_too_small_for_what_a_memory_pads_is_refused() {
     let plan = plan_graph(&graph, &PlanOptions::default()).unwrap();
     let error = strict(&device).reserve_planned(plan).unwrap_err();
     assert_eq!(
-        error.to_string(),
-        "the plan can't be used here: tensor 0 (x): larger than its place in the plan: expected at most 64 bytes, got 256"
+        ErrorChain(&error).to_string(),
+        "plan: does not fit the memories of this allocator: tensor 0 (x): larger than its place in the plan: expected at most 64 bytes, got 256"
     );
     // With its sizes it is welcome.
     let mut planner = GraphAllocator::new(&memory(&device));

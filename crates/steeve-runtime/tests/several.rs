@@ -11,7 +11,7 @@ use std::sync::Arc;
 use graphs::{assigned, device, graph, host, memory, spec, tensor};
 use placed::Laws;
 use steeve_device::{Bindings, BufferType, Bytes, DiscreteDevice, Offset};
-use steeve_graph::{Align, AssignedGraph, Assignment, GraphError, PlanMismatch, PlanOptions, TensorId};
+use steeve_graph::{Align, AssignedGraph, Assignment, ErrorChain, GraphError, PlanMismatch, PlanOptions, TensorId};
 use steeve_runtime::{AllocError, AllocOptions, GraphAllocator, Replan};
 
 fn split(size: u64) -> AssignedGraph {
@@ -112,7 +112,7 @@ fn with_several_memories_nothing_is_planned_that_nobody_reserved() {
     let error = allocator.alloc(graph.graph(), &Bindings::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "nothing is reserved: call reserve first, or with several memories reserve_with, which says who goes where"
+        "graph: nothing is reserved: reserve it first, with several memories together with its assignment"
     );
     allocator.reserve((graph.graph(), graph.assignment())).unwrap();
     allocator.alloc(graph.graph(), &Bindings::new()).unwrap();
@@ -125,9 +125,9 @@ fn a_graph_that_outgrew_its_plan_is_an_error_that_names_the_tensor() {
     allocator.reserve((small.graph(), small.assignment())).unwrap();
     let error = allocator.alloc(split(65).graph(), &Bindings::new()).unwrap_err();
     assert_eq!(
-        error.to_string(),
-        "no reserved plan fits: tensor 0 (x): larger than its place in the plan: expected at most 64 bytes, got 65; call reserve_with for this \
-         graph, or allow planning again with Replan::Always"
+        ErrorChain(&error).to_string(),
+        "graph: fits no reserved plan: reserve it with its assignment, or plan again with Replan::Always: \
+         tensor 0 (x): larger than its place in the plan: expected at most 64 bytes, got 65"
     );
     assert_eq!(gpu.ledger().asked(), 1);
     // A smaller one fits.
@@ -147,7 +147,7 @@ fn a_graph_with_other_edges_is_noticed() {
     allocator.reserve((one.graph(), one.assignment())).unwrap();
     let error = allocator.alloc(other.graph(), &Bindings::new()).unwrap_err();
     assert!(matches!(error, AllocError::NeedsReserve { misfit: PlanMismatch::Changed { .. } }), "{error}");
-    let error = error.to_string();
+    let error = ErrorChain(&error).to_string();
     assert!(error.contains("tensor 2 (b): changed since the plan was made: it has other sources"), "{error}");
 }
 

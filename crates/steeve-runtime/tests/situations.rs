@@ -238,7 +238,7 @@ fn a_buffer_that_is_never_used_has_no_bytes() {
         assert_eq!(allocator.buffer_size(1), Ok(Bytes(0)));
         assert_eq!(allocator.buffer_size(2), Err(AllocError::BufferIndex { index: 2, buffers: 2 }));
         assert_eq!(allocator.buffer_size(usize::MAX).map_err(|error| error.to_string()), {
-            Err(format!("buffer {} is asked for, and there are 2", usize::MAX))
+            Err(format!("buffer {}: does not exist: there are 2", usize::MAX))
         });
     }
     assert_eq!(never.ledger().asked(), 0);

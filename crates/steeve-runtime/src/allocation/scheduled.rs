@@ -7,7 +7,7 @@ use steeve_device::Bindings;
 use steeve_graph::TensorId;
 
 use super::{Allocation, RunGuard};
-use crate::contents::Phase;
+use crate::contents::RunPhase;
 use crate::element::{packed_size, zeroed};
 use crate::{AllocError, Element};
 
@@ -31,7 +31,7 @@ impl RunGuard {
     /// Allows the inputs to be written for the next run, but for those that nodes write into. Everything that reads them
     /// must have been computed, or copied, and the graph must have been planned so that nothing else is ever placed there.
     pub(crate) fn hand_back_inputs(&self) {
-        self.allocation.contents.lock().phase = Phase::Running { open: true };
+        self.allocation.contents.lock().phase = RunPhase::Running { open: true };
     }
 
     /// Starts the run once more, enqueued behind itself. Fails unless every input has been written and keeps its contents
@@ -45,7 +45,7 @@ impl RunGuard {
         let mut state = contents.lock();
         state.check(self.allocation.handle)?;
         self.allocation.check_written(&state)?;
-        state.phase = Phase::Running { open: false };
+        state.phase = RunPhase::Running { open: false };
         Ok(())
     }
 

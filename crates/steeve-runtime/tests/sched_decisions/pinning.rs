@@ -47,7 +47,7 @@ fn a_pin_to_a_worker_that_can_not_run_it_is_refused_with_what_its_device_says() 
     let setup = PlanningSetup::new("gpu lacks neg; cpu", "x = input 8; y = neg x").pin("y@gpu");
     assert_eq!(
         setup.refusal(),
-        "tensor 1 (y): can't be on gpu, which it is pinned to: gpu can't run tensor 1 (y), neg of (f32[8]) to f32[8]: it is not built for that"
+        "tensor 1 (y): can't be on gpu, which it is pinned to: gpu: unsupported node: tensor 1 (y), neg of (f32[8]) to f32[8]: it is not built for that"
     );
     let graph = "x = input 8; k = external 8 @cpu; y = cpy x k";
     assert_eq!(
