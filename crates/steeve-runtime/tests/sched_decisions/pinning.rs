@@ -58,7 +58,7 @@ fn a_pin_to_a_worker_that_can_not_run_it_is_refused_with_what_its_device_says() 
     let graph = "x = input 8; k = leaf 8; y = cpy x k";
     assert_eq!(
         PlanningSetup::new("gpu lacks cpy; cpu", graph).pin("k@gpu").refusal(),
-        "tensor 1 (k): can't be on gpu, which it is pinned to: its memory is shared with tensor 2 (y), which is not supported there: gpu can't run tensor 2 (y), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
+        "tensor 1 (k): can't be on gpu, which it is pinned to: its memory is shared with tensor 2 (y), which is not supported there: gpu: unsupported node: tensor 2 (y), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
     );
 }
 

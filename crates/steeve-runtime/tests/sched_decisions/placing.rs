@@ -87,7 +87,7 @@ fn a_pin_of_who_writes_into_a_root_is_a_pin_of_that_node_too() {
     let setup = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
     assert_eq!(
         setup.refusal(),
-        "tensor 2 (c): can't be on gpu, which it is pinned to: gpu can't run tensor 2 (c), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
+        "tensor 2 (c): can't be on gpu, which it is pinned to: gpu: unsupported node: tensor 2 (c), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
     );
 }
 
@@ -97,7 +97,7 @@ fn a_pin_of_one_of_several_who_write_into_a_root_is_a_pin_of_that_node_too() {
     let setup = PlanningSetup::new("gpu lacks cpy; cpu reads gpu", graph).pin("c@gpu");
     assert_eq!(
         setup.refusal(),
-        "tensor 2 (c): can't be on gpu, which it is pinned to: gpu can't run tensor 2 (c), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
+        "tensor 2 (c): can't be on gpu, which it is pinned to: gpu: unsupported node: tensor 2 (c), cpy of (f32[8], f32[8]) to f32[8]: it is not built for that"
     );
 }
 
