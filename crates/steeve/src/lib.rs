@@ -127,7 +127,7 @@
 //! | [`device`] | memory of devices and backends behind one interface |
 //! | [`runtime`], also [`alloc`] | buffers behind plans; reading and writing tensors |
 //! | [`cpu`] | the processor |
-//! | [`cuda`] | NVIDIA GPUs, where there are any |
+//! | `cuda` (feature `cuda`) | NVIDIA GPUs, where there are any |
 //! | [`sched`], which is `runtime::sched` | one graph over several devices |
 #![forbid(unsafe_code)]
 
