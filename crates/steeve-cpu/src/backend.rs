@@ -19,7 +19,7 @@ const NAME: &str = "CPU";
 /// Runs graphs on the processor. Each call does its work before it returns.
 ///
 /// ```
-/// use steeve_alloc::GraphAllocator;
+/// use steeve_runtime::GraphAllocator;
 /// use steeve_cpu::CpuBackend;
 /// use steeve_device::{Backend, Bindings};
 /// use steeve_graph::{Context, DataType, Graph};

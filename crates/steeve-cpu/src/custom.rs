@@ -29,7 +29,7 @@ type KernelFn = dyn Fn(&CustomCall<'_>) -> KernelResult + Send + Sync;
 /// A kernel of a caller's own operation on the processor.
 ///
 /// ```
-/// use steeve_alloc::GraphAllocator;
+/// use steeve_runtime::GraphAllocator;
 /// use steeve_cpu::{CpuBackend, CpuKernel};
 /// use steeve_device::{Backend, Bindings};
 /// use steeve_graph::{Context, CustomOp, DataType, Graph};

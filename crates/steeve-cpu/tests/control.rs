@@ -9,12 +9,12 @@ use std::time::Duration;
 use steeve_testkit::reference;
 
 use reference::{CaseBuilder, Values};
-use steeve_alloc::{AllocError, Allocation, GraphAllocator};
 use steeve_cpu::{CpuBackend, CpuDevice};
 use steeve_device::{
     Backend, Bindings, BufferType, Bytes, Device, DeviceError, DiscreteDevice, Offset, SharedBuffer, Usage,
 };
 use steeve_graph::{Context, CustomOp, DataType, Graph, GraphError, Layout, Op, TensorId};
+use steeve_runtime::{AllocError, Allocation, GraphAllocator};
 
 const F32: DataType = DataType::F32;
 

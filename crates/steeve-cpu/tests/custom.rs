@@ -4,11 +4,11 @@
 use std::error::Error;
 
 use proptest::prelude::*;
-use steeve_alloc::{AllocError, AllocOptions, GraphAllocator};
 use steeve_cpu::{CpuBackend, CpuDevice, CpuKernel, CustomCallError};
 use steeve_device::conformance::check_custom_op;
 use steeve_device::{Backend, Bindings, Device, DeviceError};
 use steeve_graph::{AssignedGraph, Context, CustomOp, DataType, Graph, Layout, PlanOptions, Reuse, TensorId};
+use steeve_runtime::{AllocError, AllocOptions, GraphAllocator};
 
 const F32: DataType = DataType::F32;
 

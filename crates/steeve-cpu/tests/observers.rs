@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use steeve_alloc::{AllocError, GraphAllocator};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, DeviceError};
 use steeve_graph::{Context, DataType, FlashAttention, Graph};
+use steeve_runtime::{AllocError, GraphAllocator};
 
 #[test]
 fn an_observer_may_ask_its_backend_and_change_who_is_told() {

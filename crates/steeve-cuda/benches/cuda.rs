@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use cudarc::cublas::sys as blas;
 use cudarc::driver::sys as driver;
-use steeve_alloc::GraphAllocator;
 use steeve_cuda::{Capture, CudaDevice};
 use steeve_device::{Backend, Bindings, BufferType, Bytes, Device, Offset, Prepared, SharedBuffer, Usage};
 use steeve_graph::{Context, DataType, FlashAttention, Glu, Graph, GraphError, Rope, RopeMode, TensorId, Tensors};
+use steeve_runtime::GraphAllocator;
 
 fn main() {
     let devices = match CudaDevice::all() {

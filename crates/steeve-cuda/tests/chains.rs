@@ -5,12 +5,12 @@
 mod gpu;
 
 use gpu::{alone, devices};
-use steeve_alloc::{AllocOptions, GraphAllocator};
 use steeve_cpu::CpuBackend;
 use steeve_cuda::Capture;
 use steeve_device::{Backend, Bindings, Bytes, Device, Offset, SharedBuffer, Usage};
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{Context, DataType, Graph, GraphStrategy, PlanOptions, Reuse, TensorId};
+use steeve_runtime::{AllocOptions, GraphAllocator};
 
 /// So many steps in a chain, and runs of it.
 const STEPS: usize = 300;

@@ -6,13 +6,13 @@ mod gpu;
 use std::sync::Arc;
 
 use gpu::devices;
-use steeve_alloc::{AllocOptions, GraphAllocator};
 use steeve_cpu::CpuDevice;
 use steeve_cuda::{Capture, CudaDevice, CudaKernel};
 use steeve_device::conformance::check_custom_op;
 use steeve_device::{Bindings, Device};
 use steeve_graph::{Context, CustomOp, DataType, Graph, Layout, PlanOptions, Reuse, TensorId};
-use steeve_sched::Scheduler;
+use steeve_runtime::sched::Scheduler;
+use steeve_runtime::{AllocOptions, GraphAllocator};
 
 const F32: DataType = DataType::F32;
 

@@ -4,10 +4,10 @@
 mod gpu;
 
 use gpu::{alone, assert_captured, devices};
-use steeve_alloc::{Allocation, GraphAllocator};
 use steeve_cuda::{Capture, CudaDevice};
 use steeve_device::{Backend, Bindings, Bytes, Device, Offset, SharedBuffer, Usage};
 use steeve_graph::{Context, DataType, Graph, TensorId};
+use steeve_runtime::{Allocation, GraphAllocator};
 
 const MIB: u64 = 1 << 20;
 

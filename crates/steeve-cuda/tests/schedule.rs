@@ -17,7 +17,7 @@ use steeve_cpu::{CpuBackend, CpuDevice};
 use steeve_cuda::{Capture, CudaDevice};
 use steeve_device::Device;
 use steeve_graph::{DataType, Op, Unary};
-use steeve_sched::{Offload, SchedError, SchedOptions};
+use steeve_runtime::sched::{Offload, SchedError, SchedOptions};
 use test_devices::{Random, Tracer};
 
 /// A GPU and the processor, both watched.

@@ -6,10 +6,10 @@ mod gpu;
 use std::sync::Arc;
 
 use gpu::{alone, devices};
-use steeve_alloc::GraphAllocator;
 use steeve_cuda::Capture;
 use steeve_device::{Bindings, BufferType, Bytes, Device, DeviceError, HostMemory, Offset, SharedBuffer, Usage};
 use steeve_graph::{Context, DataType, Graph};
+use steeve_runtime::GraphAllocator;
 
 fn buffer(memory: &Arc<dyn BufferType>, size: u64) -> SharedBuffer {
     SharedBuffer::allocate(memory, Bytes(size), Usage::Any).unwrap()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steeve_cpu::{CpuBackend, CpuDevice};
 use steeve_device::{Align, Backend, Bindings, BufferType, Bytes, Device, MemorySpec, Offset, SharedBuffer, Usage};
 use steeve_graph::{Graph, TensorId};
-use steeve_sched::{Job, SchedError, Scheduler};
+use steeve_runtime::sched::{Job, SchedError, Scheduler};
 
 use crate::reference::{Case, allocator, bind, plan_variants, run_in};
 use crate::test_devices::{Random, TestDevice, TestSystem, Tracer, happens_before};

@@ -125,13 +125,12 @@
 //! | [`plan`] | blocks with lifetimes in, proven plan out; for what is no graph |
 //! | [`graph`] | tensors, operations, graphs, also an engine's own; liveness, in-place, proven plans for graphs |
 //! | [`device`] | memory of devices and backends behind one interface |
-//! | [`alloc`] | buffers behind plans; reading and writing tensors |
+//! | [`runtime`], also [`alloc`] | buffers behind plans; reading and writing tensors |
 //! | [`cpu`] | the processor |
-//! | [`cuda`] | NVIDIA GPUs, where there are any |
-//! | [`sched`] | one graph over several devices |
+//! | `cuda` (feature `cuda`) | NVIDIA GPUs, where there are any |
+//! | [`sched`], which is `runtime::sched` | one graph over several devices |
 #![forbid(unsafe_code)]
 
-pub use steeve_alloc as alloc;
 #[cfg(feature = "cpu")]
 pub use steeve_cpu as cpu;
 #[cfg(feature = "cuda")]
@@ -139,16 +138,14 @@ pub use steeve_cuda as cuda;
 pub use steeve_device as device;
 pub use steeve_graph as graph;
 pub use steeve_plan as plan;
+pub use steeve_runtime as runtime;
+pub use steeve_runtime as alloc;
 #[cfg(feature = "sched")]
-pub use steeve_sched as sched;
+pub use steeve_runtime::sched;
 
 /// What most programs need: `use steeve::prelude::*;`.
 pub mod prelude {
     pub use half::{bf16, f16};
-    pub use steeve_alloc::{
-        AllocError, AllocOptions, Allocation, Computation, Element, GraphAllocator, Replan, TensorAllocator,
-        allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
-    };
     #[cfg(feature = "cpu")]
     pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, CpuKernel, CustomCall, NodeTime, Observed, Timings};
     #[cfg(feature = "cuda")]
@@ -157,12 +154,20 @@ pub mod prelude {
         Backend, Bindings, BufferType, Device, DeviceError, DeviceKind, HostMemory, MemorySpec, NullDevice, Registry,
         SharedBuffer, Usage,
     };
+    #[cfg(feature = "json")]
+    pub use steeve_graph::MatchMemories;
     pub use steeve_graph::{
         Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, CustomOp, DataType,
-        FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, MatchMemories, Memory,
-        MemoryId, Offset, Op, Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary,
-        plan_graph, plan_tensor_graph, replay,
+        FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, Memory, MemoryId, Offset,
+        Op, Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary, plan_graph,
+        plan_tensor_graph, replay,
     };
     #[cfg(feature = "sched")]
-    pub use steeve_sched::{Job, SchedError, SchedOptions, Schedule, Scheduler, TensorLocations, Worker, WorkerId};
+    pub use steeve_runtime::sched::{
+        Job, SchedError, SchedOptions, Schedule, Scheduler, TensorLocations, Worker, WorkerId,
+    };
+    pub use steeve_runtime::{
+        AllocError, AllocOptions, Allocation, Computation, Element, GraphAllocator, Replan, TensorAllocator,
+        allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
+    };
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, Device, DeviceError, MemorySpec, NullDevice, Offset, SharedBuffer, Usage};
 use steeve_graph::{AssignedGraph, Bytes, Graph, MemoryId};
-use steeve_sched::Scheduler;
+use steeve_runtime::sched::Scheduler;
 
 use crate::ours::OurError;
 use crate::sched::Cut;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use steeve_alloc::{AllocError, AllocOptions, GraphAllocator};
 use steeve_device::{Bindings, BufferType, Device, DeviceError, NullDevice, SharedBuffer, Usage};
 use steeve_graph::{AssignedGraph, Bytes, Context, DataType, Graph, GraphError, GraphPlan, Id, MemoryId, Offset};
-use steeve_sched::SchedError;
+use steeve_runtime::sched::SchedError;
+use steeve_runtime::{AllocError, AllocOptions, GraphAllocator};
 
 use crate::counted::CountedMemory;
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use half::{bf16, f16};
-use steeve_alloc::{AllocError, AllocOptions, GraphAllocator};
 use steeve_device::{Backend, Bindings, Bytes, DeviceError, Offset, SharedBuffer, Usage};
 use steeve_graph::{DataType, Graph, GraphPlanError, Id, Op, TensorId, Tensors};
+use steeve_runtime::{AllocError, AllocOptions, GraphAllocator};
 
 use crate::reference::{Case, EvalMemory, PlanVariant, contents_of, judge, named, pack};
 

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use steeve_alloc::{AllocError, AllocOptions, GraphAllocator, TensorAllocator};
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, BufferType, Bytes, Offset, SharedBuffer, Usage};
 use steeve_graph::{Best, Budget, Context, GraphPlanError, GraphStrategy, PlanOptions, Reuse, TensorId};
+use steeve_runtime::{AllocError, AllocOptions, GraphAllocator, TensorAllocator};
 
 use super::case::Case;
 use super::eval_memory::{EvalMemory, pack};
