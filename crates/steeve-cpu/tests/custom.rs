@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator};
 use steeve_cpu::{CpuBackend, CpuDevice, CpuKernel, CustomCallError};
 use steeve_device::conformance::check_custom_op;
-use steeve_device::{Backend, Bindings, Device, DeviceError};
+use steeve_device::{Backend, Bindings, Bytes, Device, DeviceError, Offset, SharedBuffer, Usage};
 use steeve_graph::{AssignedGraph, Context, CustomOp, DataType, Graph, Layout, PlanOptions, Reuse, TensorId};
 
 const F32: DataType = DataType::F32;
@@ -292,4 +292,47 @@ fn the_suite_accepts_honest_claims_and_finds_false_ones() {
         context.custom(&liar, &[x], &[])
     });
     assert!(report.failures.is_empty() && report.skipped.len() >= 2, "{report:#}");
+}
+
+/// Returns a buffer of the backend with zeros, and what places tensors in it, each at its offset.
+fn place(backend: &CpuBackend, graph: &Graph, offsets: &[(TensorId, u64)], size: u64) -> (SharedBuffer, Bindings) {
+    let buffer = SharedBuffer::allocate(&backend.buffer_type(), Bytes(size), Usage::Compute).unwrap();
+    buffer.clear(0).unwrap();
+    let mut bindings = Bindings::new();
+    for &(id, offset) in offsets {
+        bindings.bind(id, &buffer, Offset(offset), graph.tensor(id).nbytes()).unwrap();
+    }
+    (buffer, bindings)
+}
+
+/// One thread would read, as rows of the target, what another writes as rows of the result.
+#[test]
+fn a_result_that_is_bound_a_row_behind_its_target_is_refused() {
+    let op = CustomOp::new("INTO").writing_into(1);
+    let kernel = CpuKernel::new(&op, |call| {
+        for row in call.rows() {
+            let (from, to) = (call.source(1)?.row::<f32>(row)?, call.result().row::<f32>(row)?);
+            to.iter().zip(from.iter()).for_each(|(to, from)| to.set(from + 1.0));
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(2).with_kernel(kernel.by_rows());
+    let graph = build(|context| {
+        let (x, target) = (context.input(F32, &[1]).unwrap(), context.input(F32, &[40_000, 4]).unwrap());
+        context.custom(&op, &[x, target], &[]).unwrap()
+    });
+    let (x, target, node) = (graph.leafs()[0], graph.leafs()[1], graph.nodes()[0]);
+    for (shift, is_ok) in [(0, true), (4, false), (160_000, false), (640_000, true)] {
+        let offsets = [(x, 0), (target, 64), (node, 64 + shift)];
+        let (_, bindings) = place(&backend, &graph, &offsets, 64 + 2 * 640_000);
+        match backend.prepare(&graph, 0..1, &bindings) {
+            Ok(mut prepared) => {
+                assert!(is_ok, "{shift}");
+                backend.submit(&mut *prepared).unwrap();
+            }
+            Err(error) => {
+                assert!(!is_ok && matches!(error, DeviceError::NotInTarget { .. }), "{shift}: {error}");
+            }
+        }
+    }
 }
