@@ -2,13 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::error::Error;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use steeve_alloc::{AllocError, AllocOptions, GraphAllocator};
 use steeve_cpu::{CpuBackend, CpuDevice, CpuKernel, CustomCallError};
 use steeve_device::conformance::check_custom_op;
-use steeve_device::{Backend, Bindings, Bytes, Device, DeviceError, Offset, SharedBuffer, Usage};
-use steeve_graph::{AssignedGraph, Context, CustomOp, DataType, Graph, Layout, PlanOptions, Reuse, TensorId};
+use steeve_device::{
+    Backend, Bindings, BufferType, Bytes, Device, DeviceError, Locate, Offset, Prepared, SharedBuffer, Usage,
+};
+use steeve_graph::{AssignedGraph, Context, CustomOp, DataType, Graph, Layout, PlanOptions, Reuse, Tensor, TensorId};
 
 const F32: DataType = DataType::F32;
 
@@ -219,7 +222,7 @@ fn rows_of_strided_views_are_refused_where_they_have_gaps_and_lent_where_they_ha
     let layout = Layout::contiguous(F32, &[2, 3]).unwrap();
     let spread = build(|context| {
         let x = context.input(F32, &[4, 3]).unwrap();
-        let view = context.view_2d(x, [2, 3], 16, steeve_graph::Bytes(8)).unwrap();
+        let view = context.view_2d(x, [2, 3], 16, Bytes(8)).unwrap();
         context.custom_shaped(&copy, layout, &[view], &[]).unwrap()
     });
     let value = |i: usize| (i * 37 % 101) as f32 - 50.0;
@@ -335,4 +338,22 @@ fn a_result_that_is_bound_a_row_behind_its_target_is_refused() {
             }
         }
     }
+}
+
+#[test]
+fn an_unregistered_name_is_refused_for_an_empty_result_too() {
+    let graph = build(|context| {
+        let x = context.input(F32, &[0]).unwrap();
+        context.custom(&relu(), &[x], &[]).unwrap()
+    });
+    let node = graph.nodes()[0];
+    let error = CpuBackend::new(1).supports(&graph, node).unwrap_err().to_string();
+    assert!(error.ends_with("no kernel of MY_RELU is registered"), "{error}");
+    let (backend, x) = (CpuBackend::new(1), graph.leafs()[0]);
+    let (_, bindings) = place(&backend, &graph, &[(x, 0), (node, 0)], 16);
+    assert!(backend.prepare(&graph, 0..1, &bindings).is_err());
+    let backend = backend.with_kernel(relu_kernel(&relu()));
+    backend.supports(&graph, node).unwrap();
+    let mut prepared = backend.prepare(&graph, 0..1, &bindings).unwrap();
+    backend.submit(&mut *prepared).unwrap();
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use steeve_device::{
-    Bindings, BufferType, Bytes, Device, DeviceError, DiscreteDevice, HostMemory, Locate, LocatedTensor, Lowering, Offset,
-    SharedBuffer, SourceUse, Usage,
+    Bindings, BufferType, Bytes, Device, DeviceError, DiscreteDevice, HostMemory, Locate, LocatedTensor, Lowering,
+    Offset, SharedBuffer, SourceUse, Usage,
 };
 use steeve_graph::{CustomOp, Graph, Op, TensorId};
 
@@ -55,7 +55,7 @@ proptest! {
         let mut lowering = Lowering::new("CPU", &graph, &bindings, &reaches_host);
         let of = |index: usize| bytes(&graph, ids[index], places[index].0, 4 * places[index].1);
         let op = graph.tensor(node).op;
-        let is_shifted = op == steeve_graph::Op::Cpy && !of(1).is_disjoint(&of(2)) && of(1) != of(2);
+        let is_shifted = op == Op::Cpy && !of(1).is_disjoint(&of(2)) && of(1) != of(2);
         let lowered = match lowering.lower(node) {
             Ok(lowered) => lowered,
             Err(error) => {
@@ -66,7 +66,7 @@ proptest! {
         prop_assert!(!is_shifted);
         for source in lowered.sources {
             let shares = !of(source.slot).is_disjoint(&of(2));
-            let is_target = op == steeve_graph::Op::Cpy && source.slot == 1;
+            let is_target = op == Op::Cpy && source.slot == 1;
             let expected = match of(source.slot) == of(2) && op.overwrites_slot(source.slot) {
                 _ if !shares || is_target => SourceUse::Plain,
                 true => SourceUse::InPlace,
@@ -159,7 +159,10 @@ fn a_result_that_shares_bytes_with_its_target_and_is_not_located_in_it_is_refuse
         for shift in [4, 16, 44] {
             let error = lower(shift).unwrap_err().to_string();
             assert!(error.starts_with("tensor ") && error.contains("(r): not located in its target"), "{error}");
-            assert!(error.ends_with("expected the memory of tensor 1 (b)") || error.ends_with("tensor 2 (b)"), "{error}");
+            assert!(
+                error.ends_with("expected the memory of tensor 1 (b)") || error.ends_with("tensor 2 (b)"),
+                "{error}"
+            );
         }
     }
 }
