@@ -290,6 +290,9 @@ impl<'a> TensorView<'a> {
         if shape.dtype != T::TYPE {
             return Err(CustomCallError::DataType { expected: shape.dtype, found: T::TYPE });
         }
+        if shape.nb[0] != size_of::<T>() && shape.ne[0] > 1 {
+            return Err(CustomCallError::Strided { row });
+        }
         self.cells(row, shape.ne[0])
     }
 
@@ -301,17 +304,17 @@ impl<'a> TensorView<'a> {
         self.cells(row, shape.ne[0] / shape.dtype.block_len() as usize * shape.dtype.block_bytes() as usize)
     }
 
-    /// `count` elements from the start of a row on, which have the tensor's type or are its bytes.
+    /// Returns `count` elements from the start of a row on, which are those of the tensor or its bytes. The caller has seen that
+    /// they are side by side.
     fn cells<T: bytemuck::Pod>(&self, row: usize, count: usize) -> Result<&'a [Cell<T>], CustomCallError> {
         let shape = self.raw.shape;
         if !self.reach.contains(&row) {
             return Err(CustomCallError::Row { row, reach: self.reach.clone() });
         }
         let offset = shape.row_offset(shape.row_at(row));
-        let is_dense = size_of::<T>() == 1 || count <= 1 || shape.nb[0] == size_of::<T>();
         let ends_inside =
             count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset)) <= Some(shape.bytes);
-        if !is_dense || !ends_inside {
+        if !ends_inside {
             return Err(CustomCallError::Strided { row });
         }
         // SAFETY: within the tensor, as was just seen.

@@ -357,3 +357,37 @@ fn an_unregistered_name_is_refused_for_an_empty_result_too() {
     let mut prepared = backend.prepare(&graph, 0..1, &bindings).unwrap();
     backend.submit(&mut *prepared).unwrap();
 }
+
+/// A `Cell<i8>` has the size of a byte, and a stride of two is not one byte.
+#[test]
+fn rows_of_strided_bytes_are_refused() {
+    let copy = CustomOp::new("COPY");
+    let kernel = CpuKernel::new(&copy, |call| {
+        for row in call.rows() {
+            let (from, to) = (call.source(0)?.row::<i8>(row)?, call.result().row::<i8>(row)?);
+            to.iter().zip(from.iter()).for_each(|(to, from)| to.set(from));
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(2).with_kernel(kernel.by_rows());
+    let dense = |ne: [u64; 4]| Layout::contiguous(DataType::I8, &ne).unwrap();
+    let turned = |ne: [u64; 4]| Layout::new(DataType::I8, ne, [ne[1], 1, ne[0] * ne[1], ne[0] * ne[1]]).unwrap();
+    for ne in [[3, 2, 1, 1], [300, 400, 1, 1]] {
+        for (source, result) in [(dense(ne), dense(ne)), (turned(ne), dense(ne)), (dense(ne), turned(ne))] {
+            let graph = build(|context| {
+                let x = context.add_tensor(Tensor::new(source), &[], &[]).unwrap();
+                context.custom_shaped(&copy, result, &[x], &[]).unwrap()
+            });
+            let (x, y) = (graph.leafs()[0], graph.nodes()[0]);
+            let (_, bindings) = place(&backend, &graph, &[(x, 0), (y, 131_072)], 262_144);
+            let mut prepared = backend.prepare(&graph, 0..1, &bindings).unwrap();
+            match backend.submit(&mut *prepared) {
+                Ok(()) => assert_eq!((source, result), (dense(ne), dense(ne))),
+                Err(error) => {
+                    let cause = error.source().map(ToString::to_string);
+                    assert_eq!(cause.as_deref(), Some("strided row: expected adjacent, aligned elements in row 0"));
+                }
+            }
+        }
+    }
+}
