@@ -391,3 +391,97 @@ fn rows_of_strided_bytes_are_refused() {
         }
     }
 }
+
+/// Runs on the processor, and writes a byte at a distance from the start of the first node's result after each run.
+#[derive(Debug)]
+struct Scribbler {
+    cpu: CpuBackend,
+    distance: u64,
+}
+
+#[derive(Debug)]
+struct ScribblerPrepared {
+    cpu: Box<dyn Prepared>,
+    at: Option<(SharedBuffer, Offset)>,
+}
+
+impl Prepared for ScribblerPrepared {
+    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+impl Backend for Scribbler {
+    fn name(&self) -> &str {
+        "scribbler"
+    }
+
+    fn buffer_type(&self) -> Arc<dyn BufferType> {
+        self.cpu.buffer_type()
+    }
+
+    fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
+        self.cpu.supports(graph, node)
+    }
+
+    fn prepare(
+        &self,
+        graph: &Graph,
+        nodes: std::ops::Range<usize>,
+        tensors: &dyn Locate,
+    ) -> Result<Box<dyn Prepared>, DeviceError> {
+        let cpu = self.cpu.prepare(graph, nodes, tensors)?;
+        let address = graph.nodes().last().and_then(|&node| tensors.locate(node));
+        let at = address.map(|it| (it.buffer.clone(), Offset(it.offset.0 + self.distance)));
+        Ok(Box::new(ScribblerPrepared { cpu, at }))
+    }
+
+    fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
+        let prepared = prepared.as_any_mut().downcast_mut::<ScribblerPrepared>().unwrap();
+        self.cpu.submit(&mut *prepared.cpu)?;
+        prepared.at.iter().try_for_each(|(buffer, offset)| buffer.write(*offset, &[7]))
+    }
+
+    fn synchronise(&self) -> Result<(), DeviceError> {
+        self.cpu.synchronise()
+    }
+}
+
+#[test]
+fn the_suite_checks_that_an_operation_writes_into_its_target_and_leaves_the_rest() {
+    let op = CustomOp::new("APPEND").writing_into(1);
+    let kernel = CpuKernel::new(&op, |call| {
+        let from = call.source(0)?.row::<f32>(0)?;
+        if call.rows().contains(&1) {
+            call.result().row::<f32>(1)?.iter().zip(from.iter()).for_each(|(to, from)| to.set(from));
+        }
+        Ok(())
+    });
+    let kernel = kernel.by_rows();
+    let whole = |context: &mut Context| {
+        let (x, target) = (context.input(F32, &[8])?, context.input(F32, &[8, 4])?);
+        context.custom(&op, &[x, target], &[])
+    };
+    // Rows 2 and 3 of the target, the first half of each.
+    let part = |context: &mut Context| {
+        let (x, target) = (context.input(F32, &[4])?, context.input(F32, &[8, 5])?);
+        let part = context.view_2d(target, [4, 2], 32, Bytes(64))?;
+        context.custom(&op, &[x, part], &[])
+    };
+    let backend = || CpuBackend::new(2).with_kernel(kernel.clone());
+    let law = "APPEND writes only into source 1";
+    for report in [check_custom_op(&backend(), &op, whole), check_custom_op(&backend(), &op, part)] {
+        report.assert();
+        assert!(report.has_checked(law), "{report:#}");
+    }
+    // Before the view, in the gap between its rows, and behind it.
+    for distance in [(-64i64).cast_unsigned(), 16, 48] {
+        let report = check_custom_op(&Scribbler { cpu: backend(), distance }, &op, part);
+        assert!(
+            report.failures.iter().all(|it| it.law == law) && !report.failures.is_empty(),
+            "{distance}: {report:#}"
+        );
+    }
+    let report = check_custom_op(&Scribbler { cpu: backend(), distance: 0 }, &op, part);
+    report.assert();
+}
