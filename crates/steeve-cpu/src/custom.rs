@@ -114,7 +114,7 @@ impl CustomKernels {
         let name = graph.tensors().op_name(graph.tensor(node).op);
         let kernel = self.0.get(name).ok_or_else(|| format!("no kernel of {name} is registered"))?;
         kernel.op.check(graph, node).map_err(|error| error.to_string())?;
-        let (sources, writes_into) = (graph.sources(node), graph.writes_into(node));
+        let (sources, writes_into) = (graph.sources(node), kernel.op.writes_into());
         let form = |tensor: TensorId| (graph.tensor(tensor).layout.dtype(), graph.tensor(tensor).layout.ne());
         let may_share = |slot: usize| {
             // Memory that is the same element by element has one type and shape.

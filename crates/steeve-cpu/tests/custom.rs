@@ -485,3 +485,30 @@ fn the_suite_checks_that_an_operation_writes_into_its_target_and_leaves_the_rest
     let report = check_custom_op(&Scribbler { cpu: backend(), distance: 0 }, &op, part);
     report.assert();
 }
+
+#[test]
+fn an_operation_may_write_into_a_tensor_that_it_also_reads() {
+    let op = CustomOp::new("INTO").writing_into(1);
+    // Reads all of source 0 before and after each write, so it needs a copy.
+    let kernel = CpuKernel::new(&op, |call| {
+        let source = call.source(0)?;
+        for row in call.rows() {
+            for (i, to) in call.result().row::<f32>(row)?.iter().enumerate() {
+                to.set(source.row::<f32>(2 - row)?.get(i) * 10.0 + to.get());
+            }
+        }
+        Ok(())
+    });
+    for kernel in [kernel.clone(), kernel.by_rows()] {
+        let backend = CpuBackend::new(2).with_kernel(kernel);
+        let graph = build(|context| {
+            let x = context.input(F32, &[1, 3]).unwrap();
+            context.custom(&op, &[x, x], &[]).unwrap()
+        });
+        let mut allocator = GraphAllocator::new(&backend.buffer_type());
+        let allocation = allocator.alloc(&graph, &Bindings::new()).unwrap();
+        allocation.write(graph.leafs()[0], &[1.0f32, 2.0, 3.0]).unwrap();
+        allocation.compute(&backend).unwrap();
+        assert_eq!(allocation.read::<f32>(graph.nodes()[0]).unwrap(), [31.0, 22.0, 13.0]);
+    }
+}

@@ -147,21 +147,27 @@ impl<'a> Lowering<'a> {
     /// memory ([`NotInTarget`](DeviceError::NotInTarget)).
     pub fn lower(&mut self, node: TensorId) -> Result<LoweredNode<'_>, DeviceError> {
         let op = self.graph.tensor(node).op;
-        self.lower_by(node, |slot| op.overwrites_slot(slot))
+        self.lower_by(node, self.graph.writes_into(node), |slot| op.overwrites_slot(slot))
     }
 
     /// Locates the result and the sources of a node of a caller's own operation. Its declaration, not the graph, says which
-    /// sources its kernels may read in place: a graph that was read from a file may permit more.
+    /// sources its kernels may read in place, since a graph that was read from a file may permit more, and which source the
+    /// operation writes into, since a node may have that one twice.
     ///
     /// # Errors
     ///
     /// If [`lower`](Self::lower) would fail.
     pub fn lower_custom(&mut self, node: TensorId, op: &CustomOp) -> Result<LoweredNode<'_>, DeviceError> {
-        self.lower_by(node, |slot| op.overwrites(slot))
+        self.lower_by(node, op.writes_into(), |slot| op.overwrites(slot))
     }
 
-    fn lower_by(&mut self, node: TensorId, overwrites: impl Fn(usize) -> bool) -> Result<LoweredNode<'_>, DeviceError> {
-        let (graph, writes_into) = (self.graph, self.graph.writes_into(node));
+    fn lower_by(
+        &mut self,
+        node: TensorId,
+        writes_into: Option<usize>,
+        overwrites: impl Fn(usize) -> bool,
+    ) -> Result<LoweredNode<'_>, DeviceError> {
+        let graph = self.graph;
         let result = self.locate(node)?;
         self.buffers[result.buffer].is_written = true;
         self.sources.clear();

@@ -127,7 +127,7 @@ impl CustomOp {
             }
         }
         match self.writes_into {
-            Some(slot) if graph.writes_into(node) != Some(slot) => Err(CallError::View { slot }),
+            Some(slot) if !graph.is_target(node, slot) => Err(CallError::View { slot }),
             None if tensor.view.is_some() => {
                 Err(self.refusal("the result is a view, and the operation writes into no source".into()))
             }
@@ -245,12 +245,18 @@ impl Graph {
     /// table does not have the operation and the result is a view, the first source with the memory and layout of the result.
     pub fn writes_into(&self, node: TensorId) -> Option<usize> {
         let tensor = self.tensor(node);
-        let (Op::Other(_), Some(view)) = (tensor.op, tensor.view) else { return tensor.op.writes_into() };
-        let is_target = |source: TensorId| {
-            let memory = (self.root(source), self.tensors().offset(source));
-            source != node && memory == (view.root, view.offset) && self.tensor(source).layout == tensor.layout
+        let (Op::Other(_), Some(_)) = (tensor.op, tensor.view) else { return tensor.op.writes_into() };
+        (0..self.sources(node).len()).find(|&slot| self.is_target(node, slot))
+    }
+
+    /// Returns whether a node is a view of all bytes of the source in `slot`, with the layout of that source.
+    fn is_target(&self, node: TensorId, slot: usize) -> bool {
+        let tensor = self.tensor(node);
+        let (Some(view), Some(source)) = (tensor.view, self.sources(node).get(slot).copied().flatten()) else {
+            return false;
         };
-        self.sources(node).iter().position(|source| source.is_some_and(is_target))
+        let memory = (self.root(source), self.tensors().offset(source));
+        source != node && memory == (view.root, view.offset) && self.tensor(source).layout == tensor.layout
     }
 
     /// Returns whether a node's result may have the memory of the source in `slot`, whatever the table of operations says.

@@ -173,3 +173,18 @@ fn writes_into_a_result_that_took_over_its_source_keep_what_is_held() {
         }
     }
 }
+
+/// A declaration says which of two equal sources is the target.
+#[test]
+fn an_operation_may_write_into_a_source_that_it_has_twice() {
+    let mut context = Context::new();
+    let x = context.input(F32, &[8]).unwrap();
+    let into = CustomOp::new("INTO").writing_into(1);
+    let y = context.custom(&into, &[x, x], &[]).unwrap();
+    let graph = finish(&mut context, y);
+    assert_eq!(into.check(graph.graph(), y), Ok(()));
+    assert_eq!(CustomOp::new("INTO").writing_into(0).check(graph.graph(), y), Ok(()));
+    let beyond = CustomOp::new("INTO").writing_into(2).check(graph.graph(), y);
+    assert!(beyond.is_err(), "{beyond:?}");
+    peak(&graph);
+}
