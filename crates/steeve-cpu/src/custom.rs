@@ -76,6 +76,9 @@ enum WorkSplit {
 
 impl CpuKernel {
     /// Returns a kernel that computes each node in one call, on one thread.
+    ///
+    /// A kernel of an operation that has the name of one in the table, such as `RELU` or `relu`, is never called: no graph can
+    /// be built with that operation, and the backend's own kernels compute those in the table.
     pub fn new(op: &CustomOp, closure: impl Fn(&CustomCall<'_>) -> KernelResult + Send + Sync + 'static) -> Self {
         Self { op: op.clone(), closure: Arc::new(closure), split: WorkSplit::Whole }
     }

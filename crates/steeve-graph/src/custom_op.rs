@@ -164,10 +164,11 @@ impl CustomOp {
 
     fn check_name(&self) -> Result<(), GraphError> {
         let name = self.name();
-        let is_taken = Op::plain(name).is_some()
-            || Unary::from_name(name).is_some()
-            || Glu::from_name(name).is_some()
-            || ["UNARY", "GLU"].contains(&name);
+        let is_like = |taken: &str| taken.eq_ignore_ascii_case(name);
+        let is_taken = Op::PLAIN.iter().any(|op| is_like(op.name()))
+            || Unary::ALL.iter().any(|kind| is_like(kind.name()))
+            || Glu::ALL.iter().any(|kind| is_like(kind.name()))
+            || ["UNARY", "GLU"].into_iter().any(is_like);
         if name.is_empty() || is_taken { Err(GraphError::CustomName { name: name.into() }) } else { Ok(()) }
     }
 }
@@ -189,7 +190,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If the rule refuses the sources, there is none, or the name is that of an operation in the table.
+    /// If the rule refuses the sources, there is none, or the name is that of an operation in the table, in upper or lower case.
     pub fn custom(&mut self, op: &CustomOp, sources: &[TensorId], params: &[Param]) -> Result<TensorId, GraphError> {
         self.custom_result(op, None, sources, params)
     }
@@ -198,7 +199,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If the operation has a rule that gives another layout, or the name is that of an operation in the table.
+    /// If the operation has a rule that gives another layout, or the name is that of an operation in the table, in upper or lower
+    /// case.
     pub fn custom_shaped(
         &mut self,
         op: &CustomOp,

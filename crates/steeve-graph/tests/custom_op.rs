@@ -88,7 +88,7 @@ fn an_operation_that_writes_into_a_source_is_a_view_of_it_and_keeps_it_alive() {
 fn names_of_the_table_and_empty_ones_are_refused() {
     let mut context = Context::new();
     let x = context.input(F32, &[8]).unwrap();
-    for name in ["", "ADD", "SILU", "SWIGLU", "UNARY", "GLU", "CUSTOM"] {
+    for name in ["", "ADD", "SILU", "SWIGLU", "UNARY", "GLU", "CUSTOM", "add", "Silu", "unary", "rms_norm"] {
         let error = context.custom(&CustomOp::elementwise(name), &[x], &[]).unwrap_err();
         assert_eq!(error, GraphError::CustomName { name: name.into() });
     }
