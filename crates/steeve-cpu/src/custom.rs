@@ -34,9 +34,9 @@ type KernelFn = dyn Fn(&CustomCall<'_>) -> KernelResult + Send + Sync;
 /// use steeve_device::{Backend, Bindings};
 /// use steeve_graph::{Context, CustomOp, DataType, Graph};
 ///
-/// let leaky = CustomOp::elementwise("LEAKY");
+/// let leaky = CustomOp::elementwise("LEAKY").with_params(&["slope"]);
 /// let kernel = CpuKernel::new(&leaky, |call| {
-///     let slope = call.param(0)?.float();
+///     let slope = call.param_named("slope")?.float();
 ///     let (source, result) = (call.source(0)?, call.result());
 ///     for row in call.rows() {
 ///         let from = source.row::<f32>(row)?;
@@ -157,7 +157,8 @@ impl Kernel for CustomNode {
             WorkSplit::Whole => 0..operands.result.shape.rows(),
             WorkSplit::Rows => self.rows.unit(unit),
         };
-        let call = CustomCall { operands, rows, params: &self.params, shares: &self.shares, local: PhantomData };
+        let (op, params, shares) = (&self.kernel.op, &*self.params, &*self.shares);
+        let call = CustomCall { op, operands, rows, params, shares, local: PhantomData };
         let name = self.kernel.op.name();
         match catch_unwind(AssertUnwindSafe(|| (self.kernel.closure)(&call))) {
             Ok(done) => done.map_err(|error| UnitError::Kernel { op: name.into(), source: KernelError::new(error) }),
@@ -187,6 +188,13 @@ pub enum CustomCallError {
         /// How many there are.
         params: usize,
     },
+    /// The operation declares no parameter of this name.
+    NoParamNamed {
+        /// The name that was asked for.
+        name: String,
+        /// The names that are declared.
+        declared: Vec<String>,
+    },
     /// The tensor has another data type.
     DataType {
         /// The type of the tensor.
@@ -215,6 +223,12 @@ impl fmt::Display for CustomCallError {
             Self::NoParam { index, params } => {
                 write!(f, "no such parameter: expected an index below {params}, got {index}")
             }
+            Self::NoParamNamed { name, declared } if declared.is_empty() => {
+                write!(f, "no such parameter: expected an index, since no names are declared, got \"{name}\"")
+            }
+            Self::NoParamNamed { name, declared } => {
+                write!(f, "no such parameter: expected one of {}, got \"{name}\"", declared.join(", "))
+            }
             Self::DataType { expected, found } => write!(f, "wrong data type: expected {expected}, got {found}"),
             Self::Row { row, reach } => {
                 write!(f, "row out of reach: expected one in {reach:?}, got {row}")
@@ -228,6 +242,7 @@ impl Error for CustomCallError {}
 
 /// A node of a caller's own operation, or some rows of it, to be computed.
 pub struct CustomCall<'a> {
+    op: &'a CustomOp,
     operands: &'a Operands<'a>,
     rows: Range<usize>,
     params: &'a [Param],
@@ -255,6 +270,19 @@ impl<'a> CustomCall<'a> {
     pub fn param(&self, index: usize) -> Result<Param, CustomCallError> {
         let missing = CustomCallError::NoParam { index, params: self.params.len() };
         self.params.get(index).copied().ok_or(missing)
+    }
+
+    /// Returns the parameter of a [declared](CustomOp::with_params) name.
+    ///
+    /// # Errors
+    ///
+    /// If the operation declares none of this name.
+    pub fn param_named(&self, name: &str) -> Result<Param, CustomCallError> {
+        let declared = self.op.params();
+        match declared.iter().position(|declared| declared == name) {
+            Some(index) => self.param(index),
+            None => Err(CustomCallError::NoParamNamed { name: name.into(), declared: declared.into() }),
+        }
     }
 
     /// Returns how many slots for sources the node has.

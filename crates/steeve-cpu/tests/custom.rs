@@ -11,7 +11,9 @@ use steeve_device::conformance::check_custom_op;
 use steeve_device::{
     Backend, Bindings, BufferType, Bytes, Device, DeviceError, Locate, Offset, Prepared, SharedBuffer, Usage,
 };
-use steeve_graph::{AssignedGraph, Context, CustomOp, DataType, Graph, Layout, PlanOptions, Reuse, Tensor, TensorId};
+use steeve_graph::{
+    AssignedGraph, Context, CustomOp, DataType, Graph, Layout, Param, PlanOptions, Reuse, Tensor, TensorId,
+};
 
 const F32: DataType = DataType::F32;
 
@@ -511,4 +513,34 @@ fn an_operation_may_write_into_a_tensor_that_it_also_reads() {
         allocation.compute(&backend).unwrap();
         assert_eq!(allocation.read::<f32>(graph.nodes()[0]).unwrap(), [31.0, 22.0, 13.0]);
     }
+}
+
+#[test]
+fn declared_parameters_are_read_by_name() {
+    let affine = CustomOp::elementwise("AFFINE").with_params(&["slope", "shift"]);
+    let kernel = CpuKernel::new(&affine, |call| {
+        let (slope, shift) = (call.param_named("slope")?.float(), call.param_named("shift")?.float());
+        assert_eq!(call.param(1)?, call.param_named("shift")?);
+        let error = call.param_named("scale").unwrap_err();
+        assert_eq!(error.to_string(), "no such parameter: expected one of slope, shift, got \"scale\"");
+        for row in call.rows() {
+            let (from, to) = (call.source(0)?.row::<f32>(row)?, call.result().row::<f32>(row)?);
+            to.iter().zip(from.iter()).for_each(|(to, from)| to.set(from * slope + shift));
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(1).with_kernel(kernel);
+    let graph = |op: &CustomOp, params: &[Param]| {
+        build(|context| {
+            let x = context.input(F32, &[3]).unwrap();
+            context.custom(op, &[x], params).unwrap()
+        })
+    };
+    let right = graph(&affine, &[2.0.into(), 1.into()]);
+    let value = |i: usize| ((i * 37) % 101) as f32 - 50.0;
+    assert_eq!(run(&right, &backend, Reuse::Extended), [0, 1, 2].map(|i| value(i) * 2.0 + 1.0));
+    // A graph that was built by another declaration is refused before anything runs.
+    let short = graph(&CustomOp::elementwise("AFFINE"), &[2.0.into()]);
+    let error = backend.supports(&short, short.nodes()[0]).unwrap_err().to_string();
+    assert!(error.ends_with("wrong number of parameters: expected 2 (slope, shift), got 1"), "{error}");
 }

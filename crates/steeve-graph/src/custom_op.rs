@@ -40,13 +40,15 @@ pub struct CustomOp {
     /// One bit per slot.
     overwrites: u16,
     writes_into: Option<usize>,
+    /// The names of the parameters, where they are declared.
+    params: Option<Arc<[String]>>,
 }
 
 impl CustomOp {
     /// Declares an operation that overwrites nothing. Its results have the layouts that are given to
     /// [`Context::custom_shaped`], unless it gets a [rule](Self::with_rule).
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), rule: None, overwrites: 0, writes_into: None }
+        Self { name: name.into(), rule: None, overwrites: 0, writes_into: None, params: None }
     }
 
     /// Declares an operation whose result has the type and shape of source 0, and may overwrite it.
@@ -88,6 +90,24 @@ impl CustomOp {
         self
     }
 
+    /// Names the parameters. A node of the operation then has exactly these, in this order, and kernels may read them by name.
+    /// Without this any number of them is accepted.
+    ///
+    /// ```
+    /// use steeve_graph::{Context, CustomOp, DataType};
+    /// let leaky = CustomOp::elementwise("LEAKY").with_params(&["slope"]);
+    /// let mut context = Context::new();
+    /// let x = context.input(DataType::F32, &[64])?;
+    /// context.custom(&leaky, &[x], &[0.5.into()])?;
+    /// let error = context.custom(&leaky, &[x], &[]).unwrap_err().to_string();
+    /// assert_eq!(error, "LEAKY of (f32[64]): wrong number of parameters: expected 1 (slope), got 0");
+    /// # Ok::<(), steeve_graph::GraphError>(())
+    /// ```
+    pub fn with_params(mut self, names: &[&str]) -> Self {
+        self.params = Some(names.iter().map(|&name| name.into()).collect());
+        self
+    }
+
     /// Returns the name, by which graphs keep the operation and backends find its kernel.
     pub fn name(&self) -> &str {
         &self.name
@@ -103,12 +123,17 @@ impl CustomOp {
         self.writes_into
     }
 
+    /// Returns the names of the parameters, in order; none if they are not [declared](Self::with_params).
+    pub fn params(&self) -> &[String] {
+        self.params.as_deref().unwrap_or_default()
+    }
+
     /// Checks that a node is what this declaration says, so that a kernel may trust shapes and parameters.
     ///
     /// # Errors
     ///
-    /// If the node is another operation, its result is not what the rule gives, or it is not a view of the source that is
-    /// written into.
+    /// If the node is another operation or has another number of parameters than are declared, its result is not what the rule
+    /// gives, or it is not a view of the source that is written into.
     pub fn check(&self, graph: &Graph, node: TensorId) -> Result<(), CallError> {
         let tensor = *graph.tensors().find(node).map_err(CallError::Unknown)?;
         let name = graph.tensors().op_name(tensor.op);
@@ -139,8 +164,15 @@ impl CustomOp {
         CallError::Custom { op: self.name().into(), reason }
     }
 
-    /// Returns the layout of the result, where the declaration says one.
+    /// Returns the layout of the result, where the declaration says one. The error says what does not fit.
     fn result(&self, sources: &[Option<Layout>], params: &[Param]) -> Result<Option<Layout>, String> {
+        if let Some(names) = self.params.as_deref().filter(|names| names.len() != params.len()) {
+            let expected = match names {
+                [] => String::from("none"),
+                names => alloc::format!("{} ({})", names.len(), names.join(", ")),
+            };
+            return Err(alloc::format!("wrong number of parameters: expected {expected}, got {}", params.len()));
+        }
         let target = match self.writes_into {
             Some(slot) => {
                 let target = sources.get(slot).copied().flatten();
@@ -181,6 +213,7 @@ impl fmt::Debug for CustomOp {
             .field("has_rule", &self.rule.is_some())
             .field("overwrites", &slots)
             .field("writes_into", &self.writes_into)
+            .field("params", &self.params)
             .finish()
     }
 }
@@ -190,7 +223,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If the rule refuses the sources, there is none, or the name is that of an operation in the table, in upper or lower case.
+    /// If the rule refuses the sources, there is none, the number of parameters is not the declared one, or the name is that of an operation in the table, in upper or lower case.
     pub fn custom(&mut self, op: &CustomOp, sources: &[TensorId], params: &[Param]) -> Result<TensorId, GraphError> {
         self.custom_result(op, None, sources, params)
     }
@@ -199,7 +232,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If the operation has a rule that gives another layout, or the name is that of an operation in the table, in upper or lower
+    /// If the operation has a rule that gives another layout, the number of parameters is not the declared one, or the name is that of an operation in the table, in upper or lower
     /// case.
     pub fn custom_shaped(
         &mut self,
