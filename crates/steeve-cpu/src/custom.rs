@@ -34,9 +34,9 @@ type KernelFn = dyn Fn(&CustomCall<'_>) -> KernelResult + Send + Sync;
 /// use steeve_device::{Backend, Bindings};
 /// use steeve_graph::{Context, CustomOp, DataType, Graph};
 ///
-/// let leaky = CustomOp::elementwise("LEAKY");
+/// let leaky = CustomOp::elementwise("LEAKY").with_params(&["slope"]);
 /// let kernel = CpuKernel::new(&leaky, |call| {
-///     let slope = call.param(0)?.float();
+///     let slope = call.param_named("slope")?.float();
 ///     let (source, result) = (call.source(0)?, call.result());
 ///     for row in call.rows() {
 ///         let from = source.row::<f32>(row)?;
@@ -76,6 +76,9 @@ enum WorkSplit {
 
 impl CpuKernel {
     /// Returns a kernel that computes each node in one call, on one thread.
+    ///
+    /// A kernel of an operation that has the name of one in the table, such as `RELU` or `relu`, is never called: no graph can
+    /// be built with that operation, and the backend's own kernels compute those in the table.
     pub fn new(op: &CustomOp, closure: impl Fn(&CustomCall<'_>) -> KernelResult + Send + Sync + 'static) -> Self {
         Self { op: op.clone(), closure: Arc::new(closure), split: WorkSplit::Whole }
     }
@@ -114,7 +117,7 @@ impl CustomKernels {
         let name = graph.tensors().op_name(graph.tensor(node).op);
         let kernel = self.0.get(name).ok_or_else(|| format!("no kernel of {name} is registered"))?;
         kernel.op.check(graph, node).map_err(|error| error.to_string())?;
-        let (sources, writes_into) = (graph.sources(node), graph.writes_into(node));
+        let (sources, writes_into) = (graph.sources(node), kernel.op.writes_into());
         let form = |tensor: TensorId| (graph.tensor(tensor).layout.dtype(), graph.tensor(tensor).layout.ne());
         let may_share = |slot: usize| {
             // Memory that is the same element by element has one type and shape.
@@ -154,12 +157,11 @@ impl Kernel for CustomNode {
             WorkSplit::Whole => 0..operands.result.shape.rows(),
             WorkSplit::Rows => self.rows.unit(unit),
         };
-        let call = CustomCall { operands, rows, params: &self.params, shares: &self.shares, local: PhantomData };
-        let name = self.kernel.op.name();
-        match catch_unwind(AssertUnwindSafe(|| (self.kernel.closure)(&call))) {
-            Ok(done) => done.map_err(|error| UnitError::Kernel { op: name.into(), source: KernelError::new(error) }),
-            Err(panic) => Err(format!("kernel of {name} panicked: {}", panic_message(&*panic)).into()),
-        }
+        let (op, params, shares) = (&self.kernel.op, &*self.params, &*self.shares);
+        let call = CustomCall { op, operands, rows, params, shares, local: PhantomData };
+        let done = catch_unwind(AssertUnwindSafe(|| (self.kernel.closure)(&call)))
+            .unwrap_or_else(|panic| Err(format!("kernel panicked: {}", panic_message(&*panic)).into()));
+        done.map_err(|error| UnitError::Kernel { op: op.name().into(), source: KernelError::new(error) })
     }
 }
 
@@ -183,6 +185,13 @@ pub enum CustomCallError {
         index: usize,
         /// How many there are.
         params: usize,
+    },
+    /// The operation declares no parameter of this name.
+    NoParamNamed {
+        /// The name that was asked for.
+        name: String,
+        /// The names that are declared.
+        declared: Vec<String>,
     },
     /// The tensor has another data type.
     DataType {
@@ -212,6 +221,12 @@ impl fmt::Display for CustomCallError {
             Self::NoParam { index, params } => {
                 write!(f, "no such parameter: expected an index below {params}, got {index}")
             }
+            Self::NoParamNamed { name, declared } if declared.is_empty() => {
+                write!(f, "no such parameter: expected an index, since no names are declared, got \"{name}\"")
+            }
+            Self::NoParamNamed { name, declared } => {
+                write!(f, "no such parameter: expected one of {}, got \"{name}\"", declared.join(", "))
+            }
             Self::DataType { expected, found } => write!(f, "wrong data type: expected {expected}, got {found}"),
             Self::Row { row, reach } => {
                 write!(f, "row out of reach: expected one in {reach:?}, got {row}")
@@ -225,6 +240,7 @@ impl Error for CustomCallError {}
 
 /// A node of a caller's own operation, or some rows of it, to be computed.
 pub struct CustomCall<'a> {
+    op: &'a CustomOp,
     operands: &'a Operands<'a>,
     rows: Range<usize>,
     params: &'a [Param],
@@ -252,6 +268,19 @@ impl<'a> CustomCall<'a> {
     pub fn param(&self, index: usize) -> Result<Param, CustomCallError> {
         let missing = CustomCallError::NoParam { index, params: self.params.len() };
         self.params.get(index).copied().ok_or(missing)
+    }
+
+    /// Returns the parameter of a [declared](CustomOp::with_params) name.
+    ///
+    /// # Errors
+    ///
+    /// If the operation declares none of this name.
+    pub fn param_named(&self, name: &str) -> Result<Param, CustomCallError> {
+        let declared = self.op.params();
+        match declared.iter().position(|declared| declared == name) {
+            Some(index) => self.param(index),
+            None => Err(CustomCallError::NoParamNamed { name: name.into(), declared: declared.into() }),
+        }
     }
 
     /// Returns how many slots for sources the node has.
@@ -290,6 +319,9 @@ impl<'a> TensorView<'a> {
         if shape.dtype != T::TYPE {
             return Err(CustomCallError::DataType { expected: shape.dtype, found: T::TYPE });
         }
+        if shape.nb[0] != size_of::<T>() && shape.ne[0] > 1 {
+            return Err(CustomCallError::Strided { row });
+        }
         self.cells(row, shape.ne[0])
     }
 
@@ -301,17 +333,17 @@ impl<'a> TensorView<'a> {
         self.cells(row, shape.ne[0] / shape.dtype.block_len() as usize * shape.dtype.block_bytes() as usize)
     }
 
-    /// `count` elements from the start of a row on, which have the tensor's type or are its bytes.
+    /// Returns `count` elements from the start of a row on, which are those of the tensor or its bytes. The caller has seen that
+    /// they are side by side.
     fn cells<T: bytemuck::Pod>(&self, row: usize, count: usize) -> Result<&'a [Cell<T>], CustomCallError> {
         let shape = self.raw.shape;
         if !self.reach.contains(&row) {
             return Err(CustomCallError::Row { row, reach: self.reach.clone() });
         }
         let offset = shape.row_offset(shape.row_at(row));
-        let is_dense = size_of::<T>() == 1 || count <= 1 || shape.nb[0] == size_of::<T>();
         let ends_inside =
             count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset)) <= Some(shape.bytes);
-        if !is_dense || !ends_inside {
+        if !ends_inside {
             return Err(CustomCallError::Strided { row });
         }
         // SAFETY: within the tensor, as was just seen.

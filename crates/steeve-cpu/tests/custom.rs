@@ -2,12 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::error::Error;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use steeve_cpu::{CpuBackend, CpuDevice, CpuKernel, CustomCallError};
 use steeve_device::conformance::check_custom_op;
-use steeve_device::{Backend, Bindings, Device, DeviceError};
-use steeve_graph::{AssignedGraph, Context, CustomOp, DataType, Graph, Layout, PlanOptions, Reuse, TensorId};
+use steeve_device::{
+    Backend, Bindings, BufferType, Bytes, Device, DeviceError, Locate, Offset, Prepared, SharedBuffer, Usage,
+};
+use steeve_graph::{
+    AssignedGraph, Context, CustomOp, DataType, Graph, Layout, Param, PlanOptions, Reuse, Tensor, TensorId,
+};
+
 use steeve_runtime::{AllocError, AllocOptions, GraphAllocator};
 
 const F32: DataType = DataType::F32;
@@ -219,7 +225,7 @@ fn rows_of_strided_views_are_refused_where_they_have_gaps_and_lent_where_they_ha
     let layout = Layout::contiguous(F32, &[2, 3]).unwrap();
     let spread = build(|context| {
         let x = context.input(F32, &[4, 3]).unwrap();
-        let view = context.view_2d(x, [2, 3], 16, steeve_graph::Bytes(8)).unwrap();
+        let view = context.view_2d(x, [2, 3], 16, Bytes(8)).unwrap();
         context.custom_shaped(&copy, layout, &[view], &[]).unwrap()
     });
     let value = |i: usize| (i * 37 % 101) as f32 - 50.0;
@@ -254,7 +260,10 @@ fn a_panic_of_a_kernel_is_an_error_and_the_backend_goes_on() {
         let done = allocation.compute(&backend);
         assert_eq!(done.is_ok(), is_ok);
         if let Err(error) = done {
-            assert!(error.to_string().ends_with("kernel of BAD panicked: no more than 8"), "{error}");
+            let AllocError::Device(DeviceError::Kernel { op, .. }) = &error else { panic!("{error:?}") };
+            assert_eq!(op, "BAD");
+            let cause = error.source().map(ToString::to_string);
+            assert_eq!(cause.as_deref(), Some("kernel panicked: no more than 8"));
         }
     }
 }
@@ -292,4 +301,291 @@ fn the_suite_accepts_honest_claims_and_finds_false_ones() {
         context.custom(&liar, &[x], &[])
     });
     assert!(report.failures.is_empty() && report.skipped.len() >= 2, "{report:#}");
+}
+
+/// Returns a buffer of the backend with zeros, and what places tensors in it, each at its offset.
+fn place(backend: &CpuBackend, graph: &Graph, offsets: &[(TensorId, u64)], size: u64) -> (SharedBuffer, Bindings) {
+    let buffer = SharedBuffer::allocate(&backend.buffer_type(), Bytes(size), Usage::Compute).unwrap();
+    buffer.clear(0).unwrap();
+    let mut bindings = Bindings::new();
+    for &(id, offset) in offsets {
+        bindings.bind(id, &buffer, Offset(offset), graph.tensor(id).nbytes()).unwrap();
+    }
+    (buffer, bindings)
+}
+
+/// One thread would read, as rows of the target, what another writes as rows of the result.
+#[test]
+fn a_result_that_is_bound_a_row_behind_its_target_is_refused() {
+    let op = CustomOp::new("INTO").writing_into(1);
+    let kernel = CpuKernel::new(&op, |call| {
+        for row in call.rows() {
+            let (from, to) = (call.source(1)?.row::<f32>(row)?, call.result().row::<f32>(row)?);
+            to.iter().zip(from.iter()).for_each(|(to, from)| to.set(from + 1.0));
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(2).with_kernel(kernel.by_rows());
+    let graph = build(|context| {
+        let (x, target) = (context.input(F32, &[1]).unwrap(), context.input(F32, &[40_000, 4]).unwrap());
+        context.custom(&op, &[x, target], &[]).unwrap()
+    });
+    let (x, target, node) = (graph.leafs()[0], graph.leafs()[1], graph.nodes()[0]);
+    for (shift, is_ok) in [(0, true), (4, false), (160_000, false), (640_000, true)] {
+        let offsets = [(x, 0), (target, 64), (node, 64 + shift)];
+        let (_, bindings) = place(&backend, &graph, &offsets, 64 + 2 * 640_000);
+        match backend.prepare(&graph, 0..1, &bindings) {
+            Ok(mut prepared) => {
+                assert!(is_ok, "{shift}");
+                backend.submit(&mut *prepared).unwrap();
+            }
+            Err(error) => {
+                assert!(!is_ok && matches!(error, DeviceError::NotInTarget { .. }), "{shift}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unregistered_name_is_refused_for_an_empty_result_too() {
+    let graph = build(|context| {
+        let x = context.input(F32, &[0]).unwrap();
+        context.custom(&relu(), &[x], &[]).unwrap()
+    });
+    let node = graph.nodes()[0];
+    let error = CpuBackend::new(1).supports(&graph, node).unwrap_err().to_string();
+    assert!(error.ends_with("no kernel of MY_RELU is registered"), "{error}");
+    let (backend, x) = (CpuBackend::new(1), graph.leafs()[0]);
+    let (_, bindings) = place(&backend, &graph, &[(x, 0), (node, 0)], 16);
+    assert!(backend.prepare(&graph, 0..1, &bindings).is_err());
+    let backend = backend.with_kernel(relu_kernel(&relu()));
+    backend.supports(&graph, node).unwrap();
+    let mut prepared = backend.prepare(&graph, 0..1, &bindings).unwrap();
+    backend.submit(&mut *prepared).unwrap();
+}
+
+/// A `Cell<i8>` has the size of a byte, and a stride of two is not one byte.
+#[test]
+fn rows_of_strided_bytes_are_refused() {
+    let copy = CustomOp::new("COPY");
+    let kernel = CpuKernel::new(&copy, |call| {
+        for row in call.rows() {
+            let (from, to) = (call.source(0)?.row::<i8>(row)?, call.result().row::<i8>(row)?);
+            to.iter().zip(from.iter()).for_each(|(to, from)| to.set(from));
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(2).with_kernel(kernel.by_rows());
+    let dense = |ne: [u64; 4]| Layout::contiguous(DataType::I8, &ne).unwrap();
+    let turned = |ne: [u64; 4]| Layout::new(DataType::I8, ne, [ne[1], 1, ne[0] * ne[1], ne[0] * ne[1]]).unwrap();
+    for ne in [[3, 2, 1, 1], [300, 400, 1, 1]] {
+        for (source, result) in [(dense(ne), dense(ne)), (turned(ne), dense(ne)), (dense(ne), turned(ne))] {
+            let graph = build(|context| {
+                let x = context.add_tensor(Tensor::new(source), &[], &[]).unwrap();
+                context.custom_shaped(&copy, result, &[x], &[]).unwrap()
+            });
+            let (x, y) = (graph.leafs()[0], graph.nodes()[0]);
+            let (_, bindings) = place(&backend, &graph, &[(x, 0), (y, 131_072)], 262_144);
+            let mut prepared = backend.prepare(&graph, 0..1, &bindings).unwrap();
+            match backend.submit(&mut *prepared) {
+                Ok(()) => assert_eq!((source, result), (dense(ne), dense(ne))),
+                Err(error) => {
+                    let cause = error.source().map(ToString::to_string);
+                    assert_eq!(cause.as_deref(), Some("strided row: expected adjacent, aligned elements in row 0"));
+                }
+            }
+        }
+    }
+}
+
+/// Runs on the processor, and writes a byte at a distance from the start of the first node's result after each run.
+#[derive(Debug)]
+struct Scribbler {
+    cpu: CpuBackend,
+    distance: u64,
+}
+
+#[derive(Debug)]
+struct ScribblerPrepared {
+    cpu: Box<dyn Prepared>,
+    at: Option<(SharedBuffer, Offset)>,
+}
+
+impl Prepared for ScribblerPrepared {
+    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+impl Backend for Scribbler {
+    fn name(&self) -> &str {
+        "scribbler"
+    }
+
+    fn buffer_type(&self) -> Arc<dyn BufferType> {
+        self.cpu.buffer_type()
+    }
+
+    fn supports(&self, graph: &Graph, node: TensorId) -> Result<(), DeviceError> {
+        self.cpu.supports(graph, node)
+    }
+
+    fn prepare(
+        &self,
+        graph: &Graph,
+        nodes: std::ops::Range<usize>,
+        tensors: &dyn Locate,
+    ) -> Result<Box<dyn Prepared>, DeviceError> {
+        let cpu = self.cpu.prepare(graph, nodes, tensors)?;
+        let address = graph.nodes().last().and_then(|&node| tensors.locate(node));
+        let at = address.map(|it| (it.buffer.clone(), Offset(it.offset.0 + self.distance)));
+        Ok(Box::new(ScribblerPrepared { cpu, at }))
+    }
+
+    fn submit(&self, prepared: &mut dyn Prepared) -> Result<(), DeviceError> {
+        let prepared = prepared.as_any_mut().downcast_mut::<ScribblerPrepared>().unwrap();
+        self.cpu.submit(&mut *prepared.cpu)?;
+        prepared.at.iter().try_for_each(|(buffer, offset)| buffer.write(*offset, &[7]))
+    }
+
+    fn synchronise(&self) -> Result<(), DeviceError> {
+        self.cpu.synchronise()
+    }
+}
+
+#[test]
+fn the_suite_checks_that_an_operation_writes_into_its_target_and_leaves_the_rest() {
+    let op = CustomOp::new("APPEND").writing_into(1);
+    let kernel = CpuKernel::new(&op, |call| {
+        let from = call.source(0)?.row::<f32>(0)?;
+        if call.rows().contains(&1) {
+            call.result().row::<f32>(1)?.iter().zip(from.iter()).for_each(|(to, from)| to.set(from));
+        }
+        Ok(())
+    });
+    let kernel = kernel.by_rows();
+    let whole = |context: &mut Context| {
+        let (x, target) = (context.input(F32, &[8])?, context.input(F32, &[8, 4])?);
+        context.custom(&op, &[x, target], &[])
+    };
+    // Rows 2 and 3 of the target, the first half of each.
+    let part = |context: &mut Context| {
+        let (x, target) = (context.input(F32, &[4])?, context.input(F32, &[8, 5])?);
+        let part = context.view_2d(target, [4, 2], 32, Bytes(64))?;
+        context.custom(&op, &[x, part], &[])
+    };
+    let backend = || CpuBackend::new(2).with_kernel(kernel.clone());
+    let law = "APPEND writes only into source 1";
+    for report in [check_custom_op(&backend(), &op, whole), check_custom_op(&backend(), &op, part)] {
+        report.assert();
+        assert!(report.has_checked(law), "{report:#}");
+    }
+    // Before the view, in the gap between its rows, and behind it.
+    for distance in [(-64i64).cast_unsigned(), 16, 48] {
+        let report = check_custom_op(&Scribbler { cpu: backend(), distance }, &op, part);
+        assert!(
+            report.failures.iter().all(|it| it.law == law) && !report.failures.is_empty(),
+            "{distance}: {report:#}"
+        );
+    }
+    let report = check_custom_op(&Scribbler { cpu: backend(), distance: 0 }, &op, part);
+    report.assert();
+}
+
+#[test]
+fn an_operation_may_write_into_a_tensor_that_it_also_reads() {
+    let op = CustomOp::new("INTO").writing_into(1);
+    // Reads all of source 0 before and after each write, so it needs a copy.
+    let kernel = CpuKernel::new(&op, |call| {
+        let source = call.source(0)?;
+        for row in call.rows() {
+            for (i, to) in call.result().row::<f32>(row)?.iter().enumerate() {
+                to.set(source.row::<f32>(2 - row)?.get(i) * 10.0 + to.get());
+            }
+        }
+        Ok(())
+    });
+    for kernel in [kernel.clone(), kernel.by_rows()] {
+        let backend = CpuBackend::new(2).with_kernel(kernel);
+        let graph = build(|context| {
+            let x = context.input(F32, &[1, 3]).unwrap();
+            context.custom(&op, &[x, x], &[]).unwrap()
+        });
+        let mut allocator = GraphAllocator::new(&backend.buffer_type());
+        let allocation = allocator.alloc(&graph, &Bindings::new()).unwrap();
+        allocation.write(graph.leafs()[0], &[1.0f32, 2.0, 3.0]).unwrap();
+        allocation.compute(&backend).unwrap();
+        assert_eq!(allocation.read::<f32>(graph.nodes()[0]).unwrap(), [31.0, 22.0, 13.0]);
+    }
+}
+
+#[test]
+fn declared_parameters_are_read_by_name() {
+    let affine = CustomOp::elementwise("AFFINE").with_params(&["slope", "shift"]);
+    let kernel = CpuKernel::new(&affine, |call| {
+        let (slope, shift) = (call.param_named("slope")?.float(), call.param_named("shift")?.float());
+        assert_eq!(call.param(1)?, call.param_named("shift")?);
+        let error = call.param_named("scale").unwrap_err();
+        assert_eq!(error.to_string(), "no such parameter: expected one of slope, shift, got \"scale\"");
+        for row in call.rows() {
+            let (from, to) = (call.source(0)?.row::<f32>(row)?, call.result().row::<f32>(row)?);
+            to.iter().zip(from.iter()).for_each(|(to, from)| to.set(from * slope + shift));
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(1).with_kernel(kernel);
+    let graph = |op: &CustomOp, params: &[Param]| {
+        build(|context| {
+            let x = context.input(F32, &[3]).unwrap();
+            context.custom(op, &[x], params).unwrap()
+        })
+    };
+    let right = graph(&affine, &[2.0.into(), 1.into()]);
+    let value = |i: usize| ((i * 37) % 101) as f32 - 50.0;
+    assert_eq!(run(&right, &backend, Reuse::Extended), [0, 1, 2].map(|i| value(i) * 2.0 + 1.0));
+    // A graph that was built by another declaration is refused before anything runs.
+    let short = graph(&CustomOp::elementwise("AFFINE"), &[2.0.into()]);
+    let error = backend.supports(&short, short.nodes()[0]).unwrap_err().to_string();
+    assert!(error.ends_with("wrong number of parameters: expected 2 (slope, shift), got 1"), "{error}");
+}
+
+#[test]
+fn an_operation_may_have_any_number_of_sources() {
+    let sum = CustomOp::new("SUM").with_rule(|sources, _| sources[0].ok_or_else(String::new)).overwriting(0);
+    let kernel = CpuKernel::new(&sum, |call| {
+        for row in call.rows() {
+            for (i, to) in call.result().row::<f32>(row)?.iter().enumerate() {
+                let mut total = 0.0;
+                for slot in 0..call.slots() {
+                    total += call.source(slot)?.row::<f32>(row)?.get(i);
+                }
+                to.set(total);
+            }
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(2).with_kernel(kernel.by_rows());
+    for count in [1, 6, 15, 16, 17, 40, 64, 65, 200] {
+        let graph = build(|context| {
+            let sources: Vec<_> = (0..count).map(|_| context.input(F32, &[3]).unwrap()).collect();
+            context.custom(&sum, &sources, &[]).unwrap()
+        });
+        let node = graph.nodes()[0];
+        let expected: f32 = (1..=count).map(|value| value as f32).sum();
+        // In a place of its own, over the first source, over a middle one, and over the last one.
+        for over in [None, Some(0), Some(count / 2), Some(count - 1)] {
+            let mut offsets: Vec<_> = (0..).step_by(16).zip(graph.leafs()).map(|(at, &leaf)| (leaf, at)).collect();
+            offsets.push((node, 16 * over.unwrap_or(count) as u64));
+            let (buffer, bindings) = place(&backend, &graph, &offsets, 16 * (count as u64 + 1));
+            for (index, &leaf) in graph.leafs().iter().enumerate() {
+                let value = (index as f32 + 1.0).to_le_bytes();
+                buffer.write(bindings.locate(leaf).unwrap().offset, &[value; 3].concat()).unwrap();
+            }
+            let mut prepared = backend.prepare(&graph, 0..1, &bindings).unwrap();
+            backend.submit(&mut *prepared).unwrap();
+            let mut result = [0; 12];
+            buffer.read(bindings.locate(node).unwrap().offset, &mut result).unwrap();
+            assert_eq!(result.as_slice(), [expected.to_le_bytes(); 3].concat(), "{count} sources, over {over:?}");
+        }
+    }
 }

@@ -101,6 +101,14 @@ pub enum DeviceError {
         /// The tensor.
         tensor: Named,
     },
+    /// A result that an operation writes into a source shares bytes with that source, and is not located exactly there.
+    #[error("{tensor}: not located in its target: expected the memory of {target}")]
+    NotInTarget {
+        /// The result.
+        tensor: Named,
+        /// The source that the operation writes into.
+        target: Named,
+    },
     /// The run was cancelled.
     #[error("run cancelled: before node {node} of {nodes}")]
     Cancelled {
@@ -117,7 +125,7 @@ pub enum DeviceError {
         /// What went wrong.
         why: String,
     },
-    /// A caller's own kernel returned an error.
+    /// A caller's own kernel returned an error, or panicked.
     #[error("{backend}: kernel failed: {node}, {op}")]
     Kernel {
         /// The name of the backend.

@@ -42,8 +42,8 @@ impl LocatedTensor {
 /// How a kernel may read a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceUse {
-    /// Where it is: it shares no byte with the result. So is the tensor that the operation
-    /// [writes into](steeve_graph::Graph::writes_into), which no kernel reads.
+    /// Where it is: it shares no byte with the result, or is the tensor that the operation
+    /// [writes into](steeve_graph::Graph::writes_into) and has exactly the memory of the result.
     Plain,
     /// Where it is: the result has the same memory, element by element, and the operation may overwrite this source.
     InPlace,
@@ -143,31 +143,45 @@ impl<'a> Lowering<'a> {
     ///
     /// If an operand has no memory ([`Unplaced`](DeviceError::Unplaced)), passes the end of its buffer
     /// ([`Outside`](DeviceError::Outside)), is in a buffer that the device does not reach, or has a [`Shape`] that no
-    /// memory can have.
+    /// memory can have; if the result shares bytes with the tensor that the operation writes into, and does not have its
+    /// memory ([`NotInTarget`](DeviceError::NotInTarget)).
     pub fn lower(&mut self, node: TensorId) -> Result<LoweredNode<'_>, DeviceError> {
         let op = self.graph.tensor(node).op;
-        self.lower_by(node, |slot| op.overwrites_slot(slot))
+        self.lower_by(node, self.graph.writes_into(node), |slot| op.overwrites_slot(slot))
     }
 
     /// Locates the result and the sources of a node of a caller's own operation. Its declaration, not the graph, says which
-    /// sources its kernels may read in place: a graph that was read from a file may permit more.
+    /// sources its kernels may read in place, since a graph that was read from a file may permit more, and which source the
+    /// operation writes into, since a node may have that one twice.
     ///
     /// # Errors
     ///
     /// If [`lower`](Self::lower) would fail.
     pub fn lower_custom(&mut self, node: TensorId, op: &CustomOp) -> Result<LoweredNode<'_>, DeviceError> {
-        self.lower_by(node, |slot| op.overwrites(slot))
+        self.lower_by(node, op.writes_into(), |slot| op.overwrites(slot))
     }
 
-    fn lower_by(&mut self, node: TensorId, overwrites: impl Fn(usize) -> bool) -> Result<LoweredNode<'_>, DeviceError> {
-        let (graph, writes_into) = (self.graph, self.graph.writes_into(node));
+    fn lower_by(
+        &mut self,
+        node: TensorId,
+        writes_into: Option<usize>,
+        overwrites: impl Fn(usize) -> bool,
+    ) -> Result<LoweredNode<'_>, DeviceError> {
+        let graph = self.graph;
         let result = self.locate(node)?;
         self.buffers[result.buffer].is_written = true;
         self.sources.clear();
         for (slot, source) in graph.sources(node).iter().enumerate() {
             let Some(tensor) = *source else { continue };
             let located = self.locate(tensor)?;
-            let usage = if writes_into == Some(slot) || !located.overlaps(&result) {
+            let usage = if !located.overlaps(&result) {
+                SourceUse::Plain
+            } else if writes_into == Some(slot) {
+                // Rows of the target would be other rows of the result.
+                if !located.is_same_memory(&result) {
+                    let named = |id| Named::new(id, graph.names());
+                    return Err(DeviceError::NotInTarget { tensor: named(node), target: named(tensor) });
+                }
                 SourceUse::Plain
             } else if overwrites(slot) && located.is_same_memory(&result) {
                 SourceUse::InPlace

@@ -47,6 +47,7 @@ fn every_error() -> Vec<DeviceError> {
         DeviceError::Cancelled { node: 1, nodes: 2 },
         DeviceError::Failed { device: memory(), why: "driver lost".into() },
         kernel(),
+        DeviceError::NotInTarget { tensor: named(), target: Named::new(graph.leafs()[0], graph.names()) },
     ]
 }
 
@@ -75,4 +76,5 @@ fn errors_have_the_evidence() {
     assert_eq!(lines[4], "gpu: out of bounds: expected a range within 8 bytes, got 5 bytes at offset 4");
     assert_eq!(lines[9], "gpu: unsupported node: tensor 1 (y), sqr of (f32[4]) to f32[4]: no kernel");
     assert_eq!(lines[13], "gpu: kernel failed: tensor 1 (y), F");
+    assert_eq!(lines[14], "tensor 1 (y): not located in its target: expected the memory of tensor 0 (x)");
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use steeve_device::{
-    Bindings, BufferType, Bytes, Device, DeviceError, DiscreteDevice, HostMemory, LocatedTensor, Lowering, Offset,
-    SharedBuffer, SourceUse, Usage,
+    Bindings, BufferType, Bytes, Device, DeviceError, DiscreteDevice, HostMemory, Locate, LocatedTensor, Lowering,
+    Offset, SharedBuffer, SourceUse, Usage,
 };
-use steeve_graph::{Graph, TensorId};
+use steeve_graph::{CustomOp, Graph, Op, TensorId};
 
 /// Operations that overwrite no slot, one or both, or write into a source.
 const GRAPHS: [&str; 5] = [
@@ -53,12 +53,20 @@ proptest! {
             bindings.bind(id, &buffers[buffer], Offset(4 * step), graph.tensor(id).nbytes()).unwrap();
         }
         let mut lowering = Lowering::new("CPU", &graph, &bindings, &reaches_host);
-        let lowered = lowering.lower(node).unwrap();
         let of = |index: usize| bytes(&graph, ids[index], places[index].0, 4 * places[index].1);
         let op = graph.tensor(node).op;
+        let is_shifted = op == Op::Cpy && !of(1).is_disjoint(&of(2)) && of(1) != of(2);
+        let lowered = match lowering.lower(node) {
+            Ok(lowered) => lowered,
+            Err(error) => {
+                prop_assert!(is_shifted && matches!(error, DeviceError::NotInTarget { .. }), "{}", error);
+                return Ok(());
+            }
+        };
+        prop_assert!(!is_shifted);
         for source in lowered.sources {
             let shares = !of(source.slot).is_disjoint(&of(2));
-            let is_target = op == steeve_graph::Op::Cpy && source.slot == 1;
+            let is_target = op == Op::Cpy && source.slot == 1;
             let expected = match of(source.slot) == of(2) && op.overwrites_slot(source.slot) {
                 _ if !shares || is_target => SourceUse::Plain,
                 true => SourceUse::InPlace,
@@ -117,4 +125,44 @@ fn refusals_name_the_tensor_the_memory_and_the_numbers() {
     assert_eq!(refusal(&bindings), "CPU: unreachable memory: tensor 1 (b) is located in far");
     let nodes = Lowering::nodes("CPU", &graph, 0..2).unwrap_err();
     assert_eq!(nodes.to_string(), "CPU: no such nodes: expected a range within 0..1, got 0..2");
+}
+
+/// A kernel reads and writes the target through the result: it must not see the target's bytes at another place.
+#[test]
+fn a_result_that_shares_bytes_with_its_target_and_is_not_located_in_it_is_refused() {
+    let own = CustomOp::new("INTO").writing_into(1);
+    let graphs = [
+        ("a = input f32[4,3]; b = input f32[4,3]; r = cpy a b", 1),
+        ("a = input f32[4,2]; i = input i64[2]; b = input f32[4,3]; r = set_rows a i b", 2),
+        ("a = input f32[4,3]; b = input f32[4,3]; r = ?INTO f32[4,3]+0^b a b", 1),
+    ];
+    for (text, slot) in graphs {
+        let graph: Graph = text.parse().unwrap();
+        let (buffer, node) = (host(512), graph.nodes()[0]);
+        let target = graph.sources(node)[slot].unwrap();
+        let lower = |shift: u64| {
+            let mut bindings = Bindings::new();
+            for (index, &leaf) in graph.leafs().iter().enumerate() {
+                bindings.bind(leaf, &buffer, Offset(128 * index as u64), graph.tensor(leaf).nbytes()).unwrap();
+            }
+            let at = bindings.locate(target).unwrap().offset.0 + shift;
+            bindings.bind(node, &buffer, Offset(at), graph.tensor(node).nbytes()).unwrap();
+            let mut lowering = Lowering::new("CPU", &graph, &bindings, &reaches_host);
+            let lowered = match graph.tensor(node).op {
+                Op::Other(_) => lowering.lower_custom(node, &own),
+                _ => lowering.lower(node),
+            };
+            lowered.map(|lowered| lowered.sources[slot].usage)
+        };
+        assert_eq!(lower(0), Ok(SourceUse::Plain), "{text}");
+        assert_eq!(lower(48), Ok(SourceUse::Plain), "{text}: no byte in common");
+        for shift in [4, 16, 44] {
+            let error = lower(shift).unwrap_err().to_string();
+            assert!(error.starts_with("tensor ") && error.contains("(r): not located in its target"), "{error}");
+            assert!(
+                error.ends_with("expected the memory of tensor 1 (b)") || error.ends_with("tensor 2 (b)"),
+                "{error}"
+            );
+        }
+    }
 }

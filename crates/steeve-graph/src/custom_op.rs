@@ -40,13 +40,15 @@ pub struct CustomOp {
     /// One bit per slot.
     overwrites: u16,
     writes_into: Option<usize>,
+    /// The names of the parameters, where they are declared.
+    params: Option<Arc<[String]>>,
 }
 
 impl CustomOp {
     /// Declares an operation that overwrites nothing. Its results have the layouts that are given to
     /// [`Context::custom_shaped`], unless it gets a [rule](Self::with_rule).
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), rule: None, overwrites: 0, writes_into: None }
+        Self { name: name.into(), rule: None, overwrites: 0, writes_into: None, params: None }
     }
 
     /// Declares an operation whose result has the type and shape of source 0, and may overwrite it.
@@ -88,6 +90,24 @@ impl CustomOp {
         self
     }
 
+    /// Names the parameters. A node of the operation then has exactly these, in this order, and kernels may read them by name.
+    /// Without this any number of them is accepted.
+    ///
+    /// ```
+    /// use steeve_graph::{Context, CustomOp, DataType};
+    /// let leaky = CustomOp::elementwise("LEAKY").with_params(&["slope"]);
+    /// let mut context = Context::new();
+    /// let x = context.input(DataType::F32, &[64])?;
+    /// context.custom(&leaky, &[x], &[0.5.into()])?;
+    /// let error = context.custom(&leaky, &[x], &[]).unwrap_err().to_string();
+    /// assert_eq!(error, "LEAKY of (f32[64]): wrong number of parameters: expected 1 (slope), got 0");
+    /// # Ok::<(), steeve_graph::GraphError>(())
+    /// ```
+    pub fn with_params(mut self, names: &[&str]) -> Self {
+        self.params = Some(names.iter().map(|&name| name.into()).collect());
+        self
+    }
+
     /// Returns the name, by which graphs keep the operation and backends find its kernel.
     pub fn name(&self) -> &str {
         &self.name
@@ -103,12 +123,17 @@ impl CustomOp {
         self.writes_into
     }
 
+    /// Returns the names of the parameters, in order; none if they are not [declared](Self::with_params).
+    pub fn params(&self) -> &[String] {
+        self.params.as_deref().unwrap_or_default()
+    }
+
     /// Checks that a node is what this declaration says, so that a kernel may trust shapes and parameters.
     ///
     /// # Errors
     ///
-    /// If the node is another operation, its result is not what the rule gives, or it is not a view of the source that is
-    /// written into.
+    /// If the node is another operation or has another number of parameters than are declared, its result is not what the rule
+    /// gives, or it is not a view of the source that is written into.
     pub fn check(&self, graph: &Graph, node: TensorId) -> Result<(), CallError> {
         let tensor = *graph.tensors().find(node).map_err(CallError::Unknown)?;
         let name = graph.tensors().op_name(tensor.op);
@@ -127,7 +152,7 @@ impl CustomOp {
             }
         }
         match self.writes_into {
-            Some(slot) if graph.writes_into(node) != Some(slot) => Err(CallError::View { slot }),
+            Some(slot) if !graph.is_target(node, slot) => Err(CallError::View { slot }),
             None if tensor.view.is_some() => {
                 Err(self.refusal("the result is a view, and the operation writes into no source".into()))
             }
@@ -139,8 +164,15 @@ impl CustomOp {
         CallError::Custom { op: self.name().into(), reason }
     }
 
-    /// Returns the layout of the result, where the declaration says one.
+    /// Returns the layout of the result, where the declaration says one. The error says what does not fit.
     fn result(&self, sources: &[Option<Layout>], params: &[Param]) -> Result<Option<Layout>, String> {
+        if let Some(names) = self.params.as_deref().filter(|names| names.len() != params.len()) {
+            let expected = match names {
+                [] => String::from("none"),
+                names => alloc::format!("{} ({})", names.len(), names.join(", ")),
+            };
+            return Err(alloc::format!("wrong number of parameters: expected {expected}, got {}", params.len()));
+        }
         let target = match self.writes_into {
             Some(slot) => {
                 let target = sources.get(slot).copied().flatten();
@@ -164,10 +196,11 @@ impl CustomOp {
 
     fn check_name(&self) -> Result<(), GraphError> {
         let name = self.name();
-        let is_taken = Op::plain(name).is_some()
-            || Unary::from_name(name).is_some()
-            || Glu::from_name(name).is_some()
-            || ["UNARY", "GLU"].contains(&name);
+        let is_like = |taken: &str| taken.eq_ignore_ascii_case(name);
+        let is_taken = Op::PLAIN.iter().any(|op| is_like(op.name()))
+            || Unary::ALL.iter().any(|kind| is_like(kind.name()))
+            || Glu::ALL.iter().any(|kind| is_like(kind.name()))
+            || ["UNARY", "GLU"].into_iter().any(is_like);
         if name.is_empty() || is_taken { Err(GraphError::CustomName { name: name.into() }) } else { Ok(()) }
     }
 }
@@ -180,6 +213,7 @@ impl fmt::Debug for CustomOp {
             .field("has_rule", &self.rule.is_some())
             .field("overwrites", &slots)
             .field("writes_into", &self.writes_into)
+            .field("params", &self.params)
             .finish()
     }
 }
@@ -189,7 +223,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If the rule refuses the sources, there is none, or the name is that of an operation in the table.
+    /// If the rule refuses the sources, there is none, the number of parameters is not the declared one, or the name is that of an operation in the table, in upper or lower case.
     pub fn custom(&mut self, op: &CustomOp, sources: &[TensorId], params: &[Param]) -> Result<TensorId, GraphError> {
         self.custom_result(op, None, sources, params)
     }
@@ -198,7 +232,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// If the operation has a rule that gives another layout, or the name is that of an operation in the table.
+    /// If the operation has a rule that gives another layout, the number of parameters is not the declared one, or the name is that of an operation in the table, in upper or lower
+    /// case.
     pub fn custom_shaped(
         &mut self,
         op: &CustomOp,
@@ -245,12 +280,18 @@ impl Graph {
     /// table does not have the operation and the result is a view, the first source with the memory and layout of the result.
     pub fn writes_into(&self, node: TensorId) -> Option<usize> {
         let tensor = self.tensor(node);
-        let (Op::Other(_), Some(view)) = (tensor.op, tensor.view) else { return tensor.op.writes_into() };
-        let is_target = |source: TensorId| {
-            let memory = (self.root(source), self.tensors().offset(source));
-            source != node && memory == (view.root, view.offset) && self.tensor(source).layout == tensor.layout
+        let (Op::Other(_), Some(_)) = (tensor.op, tensor.view) else { return tensor.op.writes_into() };
+        (0..self.sources(node).len()).find(|&slot| self.is_target(node, slot))
+    }
+
+    /// Returns whether a node is a view of all bytes of the source in `slot`, with the layout of that source.
+    fn is_target(&self, node: TensorId, slot: usize) -> bool {
+        let tensor = self.tensor(node);
+        let (Some(view), Some(source)) = (tensor.view, self.sources(node).get(slot).copied().flatten()) else {
+            return false;
         };
-        self.sources(node).iter().position(|source| source.is_some_and(is_target))
+        let memory = (self.root(source), self.tensors().offset(source));
+        source != node && memory == (view.root, view.offset) && self.tensor(source).layout == tensor.layout
     }
 
     /// Returns whether a node's result may have the memory of the source in `slot`, whatever the table of operations says.

@@ -88,7 +88,7 @@ fn an_operation_that_writes_into_a_source_is_a_view_of_it_and_keeps_it_alive() {
 fn names_of_the_table_and_empty_ones_are_refused() {
     let mut context = Context::new();
     let x = context.input(F32, &[8]).unwrap();
-    for name in ["", "ADD", "SILU", "SWIGLU", "UNARY", "GLU", "CUSTOM"] {
+    for name in ["", "ADD", "SILU", "SWIGLU", "UNARY", "GLU", "CUSTOM", "add", "Silu", "unary", "rms_norm"] {
         let error = context.custom(&CustomOp::elementwise(name), &[x], &[]).unwrap_err();
         assert_eq!(error, GraphError::CustomName { name: name.into() });
     }
@@ -172,4 +172,46 @@ fn writes_into_a_result_that_took_over_its_source_keep_what_is_held() {
             replay(&graph, &plan.places()).unwrap_or_else(|faults| panic!("{write}: {faults}"));
         }
     }
+}
+
+/// A declaration says which of two equal sources is the target.
+#[test]
+fn an_operation_may_write_into_a_source_that_it_has_twice() {
+    let mut context = Context::new();
+    let x = context.input(F32, &[8]).unwrap();
+    let into = CustomOp::new("INTO").writing_into(1);
+    let y = context.custom(&into, &[x, x], &[]).unwrap();
+    let graph = finish(&mut context, y);
+    assert_eq!(into.check(graph.graph(), y), Ok(()));
+    assert_eq!(CustomOp::new("INTO").writing_into(0).check(graph.graph(), y), Ok(()));
+    let beyond = CustomOp::new("INTO").writing_into(2).check(graph.graph(), y);
+    assert!(beyond.is_err(), "{beyond:?}");
+    peak(&graph);
+}
+
+#[test]
+fn declared_parameters_must_all_be_given() {
+    let leaky = CustomOp::elementwise("LEAKY").with_params(&["slope", "limit"]);
+    assert_eq!(leaky.params(), ["slope", "limit"]);
+    assert!(relu_of_any_params().params().is_empty());
+    let mut context = Context::new();
+    let x = context.input(F32, &[8]).unwrap();
+    let error = context.custom(&leaky, &[x], &[1.into()]).unwrap_err();
+    assert_eq!(error.to_string(), "LEAKY of (f32[8]): wrong number of parameters: expected 2 (slope, limit), got 1");
+    let error = context.custom_shaped(&leaky, layout(&[8]), &[x], &[]).unwrap_err();
+    assert!(matches!(error, GraphError::CustomShape { .. }), "{error}");
+    let none = CustomOp::elementwise("NONE_OF_THEM").with_params(&[]);
+    let error = context.custom(&none, &[x], &[1.into()]).unwrap_err();
+    assert!(error.to_string().ends_with("wrong number of parameters: expected none, got 1"), "{error}");
+    let y = context.custom(&leaky, &[x], &[1.into(), 0.5.into()]).unwrap();
+    let z = context.custom(&relu_of_any_params(), &[y], &[3.into()]).unwrap();
+    let graph = finish(&mut context, z);
+    assert_eq!(leaky.check(graph.graph(), y), Ok(()));
+    let one = CustomOp::elementwise("LEAKY").with_params(&["slope"]).check(graph.graph(), y).unwrap_err();
+    assert_eq!(one.to_string(), "LEAKY: wrong number of parameters: expected 1 (slope), got 2");
+    assert_eq!(CustomOp::elementwise("LEAKY").check(graph.graph(), y), Ok(()));
+}
+
+fn relu_of_any_params() -> CustomOp {
+    CustomOp::elementwise("MY_RELU")
 }

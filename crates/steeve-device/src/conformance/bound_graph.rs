@@ -63,6 +63,16 @@ impl TensorPlaces {
         self.of.get(root.index()).copied().flatten()
     }
 
+    /// Returns the location of a tensor, which may be a view of a root.
+    pub(crate) fn of_tensor(&self, graph: &Graph, id: TensorId) -> Option<PlacedTensor> {
+        let tensors = graph.tensors();
+        let place = self.get(tensors.root(id))?;
+        if !tensors[id].is_view() {
+            return Some(place);
+        }
+        Some(PlacedTensor { offset: place.offset + tensors.offset(id).0, size: tensors[id].nbytes().0 })
+    }
+
     /// Returns all roots that are located in the buffer.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TensorId, PlacedTensor)> {
         let ids = (0..self.of.len()).filter_map(TensorId::from_index);
@@ -149,8 +159,9 @@ impl<'a> BoundGraph<'a> {
         Ok(bytes)
     }
 
-    /// Returns the bytes of a root in an image.
-    pub(crate) fn part<'b>(&self, image: &'b [u8], root: TensorId) -> &'b [u8] {
-        self.places.get(root).and_then(|place| image.get(place.range())).unwrap_or_default()
+    /// Returns the bytes of a tensor in an image; those of a view where its root is.
+    pub(crate) fn part<'b>(&self, image: &'b [u8], id: TensorId) -> &'b [u8] {
+        let place = self.places.of_tensor(self.graph, id);
+        place.and_then(|place| image.get(place.range())).unwrap_or_default()
     }
 }

@@ -21,6 +21,10 @@ const OTHER_FILL: u8 = 0x11;
 pub(super) struct OpFindings {
     separate: LawFindings,
     aliased: Vec<(usize, LawFindings)>,
+    /// The slot of the source that a caller's own operation writes into.
+    writes_into: Option<usize>,
+    /// Writes beside the elements of that source.
+    target: LawFindings,
     /// Cases that are not supported, and yet can be prepared.
     pub(super) contradictions: Vec<String>,
     /// How many cases ran.
@@ -51,7 +55,8 @@ pub(super) fn check_operation(
 }
 
 /// Checks a caller's own operation on a backend that has a kernel of it: the result is the same where it has the memory of each
-/// source that the operation may overwrite, depends on its sources alone, and nothing else is written.
+/// source that the operation may overwrite, depends on its sources alone, and nothing else is written. An operation that writes
+/// into a source writes only elements of it: the rest of the memory around them, gaps included, keeps its contents.
 ///
 /// `build` makes some inputs and applies the operation to them. Call it with several shapes, and with every data type that
 /// the kernel takes.
@@ -74,7 +79,7 @@ pub fn check_custom_op(
     build: impl FnOnce(&mut Context) -> Result<TensorId, GraphError>,
 ) -> Report {
     let mut report = Report::new(format!("operation {} on {}", op.name(), backend.name()));
-    let mut found = OpFindings::new(|slot| op.overwrites(slot));
+    let mut found = OpFindings { writes_into: op.writes_into(), ..OpFindings::new(|slot| op.overwrites(slot)) };
     match CaseBuilder::built(build) {
         Ok(Some(case)) => match op.check(&case.graph, case.node) {
             Ok(()) => found.check(backend, &case),
@@ -100,7 +105,9 @@ impl OpFindings {
         let laws = std::mem::take(&mut self.aliased);
         let laws = laws.into_iter().map(|(slot, law)| (format!("{title} over source {slot}"), law));
         let separate = (format!("{title} apart"), std::mem::take(&mut self.separate));
-        for (name, law) in [separate].into_iter().chain(laws) {
+        let into = self.writes_into.map(|slot| format!("{title} writes only into source {slot}"));
+        let into = into.map(|name| (name, std::mem::take(&mut self.target)));
+        for (name, law) in [separate].into_iter().chain(into).chain(laws) {
             let end = if law.ran > 0 { Ok(()) } else { Err(LawAbort::Skip(String::from("no case can run"))) };
             report.record(&name, law.findings, end);
         }
@@ -119,7 +126,13 @@ impl OpFindings {
         match SeparateRun::run(backend, case) {
             Ok(separate) => {
                 self.ran += 1;
-                self.separate.note(case, separate.check(backend));
+                let mut checked = separate.check(backend);
+                if self.writes_into.is_some() {
+                    let strays =
+                        checked.as_mut().map_or_else(|_| Vec::new(), |checked| std::mem::take(&mut checked.strays));
+                    self.target.note(case, Ok(strays));
+                }
+                self.separate.note(case, checked.map(CaseViolations::all));
                 for (slot, law) in &mut self.aliased {
                     if case.slots().contains(slot) {
                         law.note(case, separate.check_aliased(backend, *slot));
@@ -136,6 +149,9 @@ impl OpFindings {
 
     fn omit(&mut self, case: &OpCase, why: String) {
         self.separate.findings.omit(why.clone());
+        if self.writes_into.is_some() {
+            self.target.findings.omit(why.clone());
+        }
         for (slot, law) in &mut self.aliased {
             if case.slots().contains(slot) {
                 law.findings.omit(why.clone());
@@ -168,35 +184,50 @@ struct SeparateRun<'a> {
     places: TensorPlaces,
     contents: Contents,
     result: Vec<u8>,
-    violations: Vec<String>,
+    strays: Vec<String>,
+}
+
+/// What a case violates.
+#[derive(Default)]
+struct CaseViolations {
+    /// Writes beside the result.
+    strays: Vec<String>,
+    others: Vec<String>,
+}
+
+impl CaseViolations {
+    fn all(mut self) -> Vec<String> {
+        self.strays.append(&mut self.others);
+        self.strays
+    }
 }
 
 impl<'a> SeparateRun<'a> {
     fn run(backend: &dyn Backend, case: &'a OpCase) -> Result<Self, LawAbort> {
         let (places, contents) = (TensorPlaces::separate(&case.graph, &*backend.buffer_type()), case.contents());
-        let mut violations = Vec::new();
-        let result = run(backend, case, &places, &contents, FILL, &mut violations)?;
-        Ok(Self { case, places, contents, result, violations })
+        let mut strays = Vec::new();
+        let result = run(backend, case, &places, &contents, FILL, &mut strays)?;
+        Ok(Self { case, places, contents, result, strays })
     }
 
     /// Checks that the result depends on the sources, on nothing else, and on each element only where it should.
-    fn check(&self, backend: &dyn Backend) -> Result<Vec<String>, LawAbort> {
-        let (case, places, mut violations) = (self.case, &self.places, self.violations.clone());
-        let again = run(backend, case, places, &self.contents, OTHER_FILL, &mut violations)?;
+    fn check(&self, backend: &dyn Backend) -> Result<CaseViolations, LawAbort> {
+        let (case, places, mut strays, mut violations) = (self.case, &self.places, self.strays.clone(), Vec::new());
+        let again = run(backend, case, places, &self.contents, OTHER_FILL, &mut strays)?;
         if let Some(differs) = self.differs(&again) {
             violations.push(format!("the result depends on bytes that are none of its sources: {differs}"));
         }
         for leaf in 0..case.leafs.len() {
-            let changed = run(backend, case, places, &case.changed_contents(leaf), FILL, &mut violations)?;
+            let changed = run(backend, case, places, &case.changed_contents(leaf), FILL, &mut strays)?;
             self.check_change(leaf, &changed, &mut violations);
         }
         for slot in case.slots() {
             if let Some(contents) = self.perturbed_contents(slot) {
-                let changed = run(backend, case, places, &contents, FILL, &mut violations)?;
+                let changed = run(backend, case, places, &contents, FILL, &mut strays)?;
                 self.check_dependence(slot, &changed, &mut violations);
             }
         }
-        Ok(violations)
+        Ok(CaseViolations { strays, others: violations })
     }
 
     /// Checks that the result is equal where it has the memory of the source in `slot`.
@@ -297,14 +328,14 @@ fn run(
     places: &TensorPlaces,
     contents: &Contents,
     fill: u8,
-    violations: &mut Vec<String>,
+    strays: &mut Vec<String>,
 ) -> Result<Vec<u8>, LawAbort> {
     let bound = BoundGraph::new(backend, &case.graph, places.clone(), contents, fill)?;
     let before = bound.image()?;
     bound.run()?;
     let after = bound.image()?;
     if let Some(what) = stray_write(case, places, &before, &after) {
-        violations.push(what);
+        strays.push(what);
     }
     Ok(bound.part(&after, case.node).to_vec())
 }
@@ -318,7 +349,16 @@ fn stray_write(case: &OpCase, places: &TensorPlaces, before: &[u8], after: &[u8]
         let padding = PlacedTensor { offset: place.offset + spanned, size: place.size.saturating_sub(spanned) };
         free[padding.range()].fill(false);
     }
-    free[places.get(case.node)?.range()].fill(false);
+    let result = places.of_tensor(&case.graph, case.node)?;
+    if tensors[case.node].is_view() {
+        // The gaps between the elements of a view belong to its root.
+        let layout = tensors[case.node].layout;
+        for at in layout.block_offsets() {
+            free[(result.offset + at) as usize..][..layout.dtype().block_bytes() as usize].fill(false);
+        }
+    } else {
+        free[result.range()].fill(false);
+    }
     let at = (0..before.len()).find(|at| free[*at] && before[*at] != after[*at])?;
     let hit = places.iter().find(|(_, place)| place.range().contains(&at));
     let whose = hit.map_or("of no tensor".into(), |(id, place)| {
