@@ -27,7 +27,7 @@ use crate::sources;
 /// | | |
 /// |---|---|
 /// | `call.result`, `call.sources[i]` | a `Tensor`: `data`, sizes `ne[4]`, strides in bytes `nb[4]`, `dtype` (`F32`, `F16`, ...); `data` is null in a slot without a source |
-/// | `call.params[i]` | a parameter as `number` (a double) and as `whole` (an i64) |
+/// | `call.params[i]` | a parameter as `number` (a double) and as `whole` (an i64); `param::slope` is the index of a [declared](CustomOp::with_params) parameter `slope` |
 /// | `read(call, i, index)` | what source `i` (f32, f16, bf16) has at the place of an element of the result; a shorter dimension starts over |
 /// | `write(call, index, x)` | makes `x` that element of the result |
 /// | `load`, `store`, `place_of`, `offset_of`, `row_of` | one element by address and type; places in a tensor |
@@ -38,10 +38,10 @@ use crate::sources;
 /// use steeve_cuda::{CudaDevice, CudaKernel};
 /// use steeve_graph::CustomOp;
 ///
-/// let leaky = CustomOp::elementwise("LEAKY");
+/// let leaky = CustomOp::elementwise("LEAKY").with_params(&["slope"]);
 /// let source = "__device__ void compute(const Call &call, u64 i) {
 ///     float x = read(call, 0, i);
-///     write(call, i, x > 0 ? x : x * (float)call.params[0].number);
+///     write(call, i, x > 0 ? x : x * (float)call.params[param::slope].number);
 /// }";
 /// // SAFETY: it writes its element of the result, and nothing else.
 /// let kernel = unsafe { CudaKernel::by_elements(&leaky, source) };
@@ -131,7 +131,7 @@ pub(crate) struct CustomFunction {
     pub(crate) _source: Arc<str>,
 }
 
-/// What a function was compiled for. The source is known by its address, since whoever keeps the key keeps the source.
+/// What a function was compiled for. The source is known by its address: a function is kept with its source.
 pub(crate) type FunctionKey = (usize, WorkSplit, CallShape);
 
 impl CustomKernels {
@@ -235,7 +235,18 @@ impl CudaKernel {
              #line 1 \"{name}\"\n{source}\n#line 1 \"custom kernel\"\n\
              KERNEL(custom)(const Call &a) {{ {calls} }}\n"
         );
-        sources::custom(&call.declaration()) + &kernel
+        sources::custom(&(call.declaration() + &self.param_indices())) + &kernel
+    }
+
+    /// Returns the index of each declared parameter that has a name of C's.
+    fn param_indices(&self) -> String {
+        let is_name = |name: &str| {
+            name.starts_with(|it: char| it.is_ascii_alphabetic())
+                && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_')
+        };
+        let names = self.op.params().iter().enumerate().filter(|(_, name)| is_name(name));
+        let indices: String = names.map(|(index, name)| format!(" constexpr int {name} = {index};")).collect();
+        format!("namespace param {{{indices} }}\n")
     }
 }
 
@@ -291,10 +302,10 @@ impl From<Param> for CustomParam {
 /// Returns the texts of two kernels, for the tests of the compiler.
 #[cfg(test)]
 pub(crate) fn texts_for_tests() -> [String; 2] {
-    let op = CustomOp::elementwise("TEST");
+    let op = CustomOp::elementwise("TEST").with_params(&["left", "not a name", "right"]);
     let elements = "__device__ void compute(const Call &call, u64 i) { write(call, i, -read(call, 1, i)); }";
     let rows = "__device__ void compute(const Call &call, u64 row) {
-        if (threadIdx.x == 0) report(call.asserts, call.params[2].whole + (i64)row);
+        if (threadIdx.x == 0) report(call.asserts, call.params[param::right].whole + (i64)row);
     }";
     let kernel = |source: &str, split| CudaKernel::new(&op, source, split);
     let call = |sources, params| CallShape { sources, params };

@@ -57,7 +57,7 @@ pub(crate) const BARE: Ggml = Ggml { name: "bare", defines: &["-DMOCK_OLD"], ori
 pub(crate) enum Loaded {
     /// It opens a library that is linked with it, as Node and Python do.
     Local,
-    /// The same, for everybody to see.
+    /// It opens such a library, whose symbols are then visible to all others.
     Global,
     /// It opens such a library, and closes it before it opens the next.
     Reload,
@@ -151,7 +151,7 @@ pub(crate) fn library() -> PathBuf {
     library
 }
 
-/// The same command under the library, and with no settings from elsewhere.
+/// Returns the command under the library, and with no settings from elsewhere.
 pub(crate) fn preloaded(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("STEEVE_") {
