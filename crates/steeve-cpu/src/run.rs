@@ -23,8 +23,8 @@ use crate::pool::{Pool, WorkerGroup};
 use crate::tensor_ptr::{CacheLine, NodeScratch, TensorPtr};
 use crate::timings::{NodeTime, Timings};
 
-/// The largest number of sources of a node; `staged` has a bit for each.
-const MOST_SOURCES: usize = 16;
+/// The number of sources that a node runs with without an allocation. Only callers' own operations have more.
+const FEW_SOURCES: usize = 16;
 
 /// Nodes with their kernels and operands.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct CpuPrepared {
     graph: Graph,
     buffers: Vec<UsedBuffer>,
     steps: Vec<KernelStep>,
-    sources: Vec<Option<Operand>>,
+    sources: Vec<Option<SourceOperand>>,
     /// Copies of sources that share bytes with a result, each from the start of a cache line on.
     staging: Vec<CacheLine>,
     /// Memory that the units of one node share.
@@ -50,8 +50,6 @@ struct KernelStep {
     in_order: bool,
     result: Operand,
     sources: Range<usize>,
-    /// One bit for each source that is copied away first.
-    staged: u16,
 }
 
 /// A tensor in one of the buffers.
@@ -60,6 +58,14 @@ struct Operand {
     buffer: usize,
     offset: usize,
     shape: Shape,
+}
+
+/// A source of a step.
+#[derive(Clone, Copy, Debug)]
+struct SourceOperand {
+    operand: Operand,
+    /// Whether it is copied away first.
+    is_staged: bool,
 }
 
 impl Operand {
@@ -110,10 +116,6 @@ pub(crate) fn kernel_of(
 ) -> Result<Option<Box<dyn Kernel>>, DeviceError> {
     let refuse = |why: String| DeviceError::unsupported(name, graph, node, why);
     let Some(tensor) = graph.tensors().get(node) else { return Err(refuse("no such tensor".into())) };
-    let count = graph.sources(node).len();
-    if count > MOST_SOURCES {
-        return Err(refuse(format!("too many sources: expected at most {MOST_SOURCES}, got {count}")));
-    }
     if tensor.op.writes_nothing() {
         return Ok(None);
     }
@@ -150,15 +152,14 @@ impl CpuPrepared {
         };
         let result = Operand::new(&lowered.result);
         let first = self.sources.len();
-        let (mut staged, mut staging) = (0, 0);
+        let mut staging = 0;
         self.sources.resize(first + self.graph.sources(node).len(), None);
         for source in lowered.sources {
-            let operand = Operand::new(&source.located);
-            if source.usage == SourceUse::Staged {
-                staged |= 1 << source.slot;
+            let (operand, is_staged) = (Operand::new(&source.located), source.usage == SourceUse::Staged);
+            if is_staged {
                 staging += operand.shape.bytes.div_ceil(size_of::<CacheLine>());
             }
-            self.sources[first + source.slot] = Some(operand);
+            self.sources[first + source.slot] = Some(SourceOperand { operand, is_staged });
         }
         grow(&mut self.staging, staging, CacheLine([0; 64])).map_err(|asked| {
             let memory = format!("{name} (copies of overwritten sources)");
@@ -171,7 +172,7 @@ impl CpuPrepared {
         })?;
         let in_order = units == 1 || result.shape.overlaps_itself();
         let sources = first..self.sources.len();
-        self.steps.push(KernelStep { node, index, kernel, units, in_order, result, sources, staged });
+        self.steps.push(KernelStep { node, index, kernel, units, in_order, result, sources });
         Ok(())
     }
 }
@@ -294,18 +295,25 @@ impl KernelStep {
         &self,
         group: &mut WorkerGroup<'_>,
         starts: &[*mut u8],
-        sources: &[Option<Operand>],
+        sources: &[Option<SourceOperand>],
         spare: StepScratch<'_>,
         cancel: &Cancel,
     ) -> Result<StepEnd, UnitError> {
         // SAFETY: the caller promises that the operand lies within its buffer.
         let raw = |operand: &Operand| unsafe { starts[operand.buffer].add(operand.offset) };
-        let mut pointers: [Option<TensorPtr<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
+        let (mut few, mut many): ([Option<TensorPtr<'_>>; FEW_SOURCES], Vec<_>);
+        let pointers = if sources.len() <= FEW_SOURCES {
+            few = [None; FEW_SOURCES];
+            &mut few[..sources.len()]
+        } else {
+            many = vec![None; sources.len()];
+            &mut many[..]
+        };
         let StepScratch { mut staging, node_scratch } = spare;
-        for (slot, (entry, source)) in pointers.iter_mut().zip(sources).enumerate() {
-            let Some(operand) = source else { continue };
+        for (entry, source) in pointers.iter_mut().zip(sources) {
+            let Some(SourceOperand { operand, is_staged }) = source else { continue };
             let mut start = raw(operand);
-            if self.staged >> slot & 1 == 1 {
+            if *is_staged {
                 let (copy, rest) = staging.split_at_mut(operand.shape.bytes.div_ceil(size_of::<CacheLine>()));
                 staging = rest;
                 let copy = copy.as_mut_ptr().cast();
@@ -318,8 +326,7 @@ impl KernelStep {
         }
         // SAFETY: the result lies within its buffer, as the caller promises.
         let result = unsafe { TensorPtr::new(raw(&self.result), &self.result.shape) };
-        let operands =
-            Operands { result, sources: &pointers[..sources.len()], node_scratch: NodeScratch::new(node_scratch) };
+        let operands = Operands { result, sources: pointers, node_scratch: NodeScratch::new(node_scratch) };
         // Whether some unit was left out. The cancellation may be reset before it is checked again.
         let is_short = AtomicBool::new(false);
         let leaves_out = || {

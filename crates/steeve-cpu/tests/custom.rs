@@ -434,7 +434,7 @@ impl Backend for Scribbler {
     ) -> Result<Box<dyn Prepared>, DeviceError> {
         let cpu = self.cpu.prepare(graph, nodes, tensors)?;
         let address = graph.nodes().last().and_then(|&node| tensors.locate(node));
-        let at = address.map(|it| (it.buffer.clone(), Offset(it.offset.0 + self.distance)));
+        let at = address.map(|it| (it.buffer.clone(), Offset(it.offset.0.wrapping_add(self.distance))));
         Ok(Box::new(ScribblerPrepared { cpu, at }))
     }
 
@@ -543,4 +543,45 @@ fn declared_parameters_are_read_by_name() {
     let short = graph(&CustomOp::elementwise("AFFINE"), &[2.0.into()]);
     let error = backend.supports(&short, short.nodes()[0]).unwrap_err().to_string();
     assert!(error.ends_with("wrong number of parameters: expected 2 (slope, shift), got 1"), "{error}");
+}
+
+#[test]
+fn an_operation_may_have_any_number_of_sources() {
+    let sum = CustomOp::new("SUM_OF_ALL").with_rule(|sources, _| sources[0].ok_or_else(String::new)).overwriting(0);
+    let kernel = CpuKernel::new(&sum, |call| {
+        for row in call.rows() {
+            for (i, to) in call.result().row::<f32>(row)?.iter().enumerate() {
+                let mut total = 0.0;
+                for slot in 0..call.slots() {
+                    total += call.source(slot)?.row::<f32>(row)?.get(i);
+                }
+                to.set(total);
+            }
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(2).with_kernel(kernel.by_rows());
+    for count in [1, 6, 15, 16, 17, 40, 64, 65, 200] {
+        let graph = build(|context| {
+            let sources: Vec<_> = (0..count).map(|_| context.input(F32, &[3]).unwrap()).collect();
+            context.custom(&sum, &sources, &[]).unwrap()
+        });
+        let node = graph.nodes()[0];
+        let expected: f32 = (1..=count).map(|value| value as f32).sum();
+        // In a place of its own, over the first source, over a middle one, and over the last one.
+        for over in [None, Some(0), Some(count / 2), Some(count - 1)] {
+            let mut offsets: Vec<_> = (0..).step_by(16).zip(graph.leafs()).map(|(at, &leaf)| (leaf, at)).collect();
+            offsets.push((node, 16 * over.unwrap_or(count) as u64));
+            let (buffer, bindings) = place(&backend, &graph, &offsets, 16 * (count as u64 + 1));
+            for (index, &leaf) in graph.leafs().iter().enumerate() {
+                let value = (index as f32 + 1.0).to_le_bytes();
+                buffer.write(bindings.locate(leaf).unwrap().offset, &[value; 3].concat()).unwrap();
+            }
+            let mut prepared = backend.prepare(&graph, 0..1, &bindings).unwrap();
+            backend.submit(&mut *prepared).unwrap();
+            let mut result = [0; 12];
+            buffer.read(bindings.locate(node).unwrap().offset, &mut result).unwrap();
+            assert_eq!(result.as_slice(), [expected.to_le_bytes(); 3].concat(), "{count} sources, over {over:?}");
+        }
+    }
 }
