@@ -159,11 +159,9 @@ impl Kernel for CustomNode {
         };
         let (op, params, shares) = (&self.kernel.op, &*self.params, &*self.shares);
         let call = CustomCall { op, operands, rows, params, shares, local: PhantomData };
-        let name = self.kernel.op.name();
-        match catch_unwind(AssertUnwindSafe(|| (self.kernel.closure)(&call))) {
-            Ok(done) => done.map_err(|error| UnitError::Kernel { op: name.into(), source: KernelError::new(error) }),
-            Err(panic) => Err(format!("kernel of {name} panicked: {}", panic_message(&*panic)).into()),
-        }
+        let done = catch_unwind(AssertUnwindSafe(|| (self.kernel.closure)(&call)))
+            .unwrap_or_else(|panic| Err(format!("kernel panicked: {}", panic_message(&*panic)).into()));
+        done.map_err(|error| UnitError::Kernel { op: op.name().into(), source: KernelError::new(error) })
     }
 }
 

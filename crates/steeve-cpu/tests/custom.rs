@@ -259,7 +259,10 @@ fn a_panic_of_a_kernel_is_an_error_and_the_backend_goes_on() {
         let done = allocation.compute(&backend);
         assert_eq!(done.is_ok(), is_ok);
         if let Err(error) = done {
-            assert!(error.to_string().ends_with("kernel of BAD panicked: no more than 8"), "{error}");
+            let AllocError::Device(DeviceError::Kernel { op, .. }) = &error else { panic!("{error:?}") };
+            assert_eq!(op, "BAD");
+            let cause = error.source().map(ToString::to_string);
+            assert_eq!(cause.as_deref(), Some("kernel panicked: no more than 8"));
         }
     }
 }

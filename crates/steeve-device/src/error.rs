@@ -125,7 +125,7 @@ pub enum DeviceError {
         /// What went wrong.
         why: String,
     },
-    /// A caller's own kernel returned an error.
+    /// A caller's own kernel returned an error, or panicked.
     #[error("{backend}: kernel failed: {node}, {op}")]
     Kernel {
         /// The name of the backend.
