@@ -1,8 +1,9 @@
 //! A small graph with one operation at its end, and what its leafs hold.
 
-use steeve_graph::{Bytes, Context, DataType, Graph, GraphError, Id, Layout, Op, Param, Tensor, TensorId, Tensors};
+use steeve_graph::{Bytes, Context, DataType, Graph, GraphError, Id, Layout, Op, Param, Tensor, TensorId};
 
 use super::random::Random;
+use crate::error::op_title;
 
 /// An operation to be run, with everything it reads.
 pub(crate) struct OpCase {
@@ -90,7 +91,12 @@ impl OpCase {
         let tensors = self.graph.tensors();
         let layout = |id: &Option<TensorId>| id.map_or(String::from("-"), |id| tensors[id].layout.to_string());
         let sources: Vec<String> = tensors.sources(self.node).iter().map(layout).collect();
-        format!("{} of ({}) to {}", op_title(tensors, self.node), sources.join(", "), tensors[self.node].layout)
+        format!(
+            "{} of ({}) to {}",
+            op_title(tensors, tensors[self.node].op),
+            sources.join(", "),
+            tensors[self.node].layout
+        )
     }
 
     /// Returns the slots whose memory the result may have here: the table says so, and no other slot reads the same
@@ -125,11 +131,6 @@ impl OpCase {
 
 fn seed(id: TensorId) -> u64 {
     0x57EE_7E00 + id.index() as u64
-}
-
-/// Returns the name of an operation, such as `add` or `silu`.
-pub(crate) fn op_title(tensors: &Tensors, node: TensorId) -> String {
-    tensors.op_title(tensors[node].op).to_ascii_lowercase()
 }
 
 /// Builds a case: sources in some of the forms that a tensor can have.
