@@ -588,3 +588,39 @@ fn an_operation_may_have_any_number_of_sources() {
         }
     }
 }
+
+#[test]
+fn the_suite_gives_numbers_to_kernels_of_every_float_type() {
+    let op = CustomOp::elementwise("HALVE");
+    let kernel = CpuKernel::new(&op, |call| {
+        for row in call.rows() {
+            let (from, to) = (call.source(0)?.row::<f64>(row)?, call.result().row::<f64>(row)?);
+            for (to, from) in to.iter().zip(from.iter()) {
+                if !from.is_normal() || from.abs() > 1e6 {
+                    return Err(format!("no number to check with: {from:e}").into());
+                }
+                to.set(from / 2.0);
+            }
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(2).with_kernel(kernel.by_rows());
+    let report = check_custom_op(&backend, &op, |context| {
+        let x = context.input(DataType::F64, &[33, 5])?;
+        context.custom(&op, &[x], &[])
+    });
+    report.assert();
+    assert!(report.has_checked("HALVE over source 0"), "{report:#}");
+}
+
+#[test]
+fn the_suite_reports_why_a_kernel_failed() {
+    let op = CustomOp::elementwise("BROKEN");
+    let kernel = CpuKernel::new(&op, |call| Ok(call.param_named("slope").map(drop)?));
+    let report = check_custom_op(&CpuBackend::new(1).with_kernel(kernel), &op, |context| {
+        let x = context.input(F32, &[8])?;
+        context.custom(&op, &[x], &[])
+    });
+    let text = report.to_string();
+    assert!(text.contains("BROKEN: no such parameter: expected an index"), "{text}");
+}

@@ -71,6 +71,7 @@ impl LeafValues {
             Self::Any => random.real() * if random.below(2) == 0 { 1.0 } else { -1.0 },
         };
         match dtype {
+            DataType::F64 => bytes.extend_from_slice(&f64::from(value).to_le_bytes()),
             DataType::F16 => bytes.extend_from_slice(&half(value).to_le_bytes()),
             DataType::Bf16 => bytes.extend_from_slice(&value.to_le_bytes()[2..]),
             _ => bytes.extend_from_slice(&value.to_le_bytes()),
@@ -243,7 +244,7 @@ impl CaseBuilder {
         for &leaf in graph.leafs() {
             let values = match graph.tensor(leaf).layout.dtype() {
                 dtype if dtype.is_quantised() => return Ok(None),
-                dtype if dtype.is_float() => LeafValues::Any,
+                dtype if dtype.is_float() || dtype == DataType::F64 => LeafValues::Any,
                 // Small enough to be an index of anything with two rows.
                 _ => LeafValues::Below(2),
             };
