@@ -150,7 +150,9 @@ pub mod prelude {
         allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
     };
     #[cfg(feature = "cpu")]
-    pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, CpuKernel, CustomCall, NodeTime, Observed, Timings};
+    pub use steeve_cpu::{
+        Cancel, CpuBackend, CpuDevice, CpuKernel, CustomCall, KernelResult, NodeTime, Observed, Timings,
+    };
     #[cfg(feature = "cuda")]
     pub use steeve_cuda::{Capture, CudaDevice, CudaKernel, Launches};
     pub use steeve_device::{
@@ -160,7 +162,7 @@ pub mod prelude {
     pub use steeve_graph::{
         Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, CustomOp, DataType,
         FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, MatchMemories, Memory,
-        MemoryId, Offset, Op, Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary,
+        MemoryId, Offset, Op, Order, Param, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary,
         plan_graph, plan_tensor_graph, replay,
     };
     #[cfg(feature = "sched")]
