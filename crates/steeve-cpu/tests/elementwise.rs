@@ -359,7 +359,7 @@ fn what_is_not_supported_is_said_before_anything_runs() {
     let wrong = by_hand(&mut trial, Op::Add, layout, &[f, short], &[]);
     assert!(trial.refusal(wrong).ends_with("the second must fill the first when it is repeated"));
     let wrong = by_hand(&mut trial, Op::Sqr, layout, &[short], &[]);
-    assert!(trial.refusal(wrong).contains("the result has another shape than the operation makes"));
+    assert!(trial.refusal(wrong).contains("result: another shape than the operation makes"));
     let zero = trial.given(DataType::I32, &[1], &[0.0]);
     let quotient = trial.context.div(i, zero).unwrap();
     assert!(trial.refusal(quotient).contains("division by zero"));
