@@ -91,7 +91,9 @@ pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
         Call::Cpy { a, .. } | Call::Cont { a } | Call::Dup { a } => copy::copy(node, a),
         Call::Concat { a, b, dim } => concat::concat(node, a, b, dim),
         Call::Repeat { a } => concat::repeat(node, a),
-        Call::Custom {} => Err("no kernel for callers' own operations".into()),
+        Call::Custom {} => {
+            Err("no kernel for ggml's opaque operation CUSTOM: expected an own operation, which has a name".into())
+        }
         _ => Err(NO_KERNEL.into()),
     }
 }

@@ -98,7 +98,7 @@ fn unsupported() -> Result<Vec<(Graph, TensorId, TensorId, &'static str)>, Graph
         graphs.push((Graph::from_outputs(&context, &[node])?, x, node, words));
         Ok::<(), GraphError>(())
     };
-    add(&|c, y| c.custom(&CustomOp::elementwise("F"), &[y], &[]), "f of (f32[32,2]) to f32[32,2]")?;
+    add(&|c, y| c.custom(&CustomOp::elementwise("F"), &[y], &[]), "F of (f32[32,2]) to f32[32,2]")?;
     add(
         &|c, y| {
             let w = c.new_tensor(DataType::Iq4Xs, &[256, 3])?;

@@ -438,7 +438,7 @@ impl Backend for Scribbler {
     ) -> Result<Box<dyn Prepared>, DeviceError> {
         let cpu = self.cpu.prepare(graph, nodes, tensors)?;
         let address = graph.nodes().last().and_then(|&node| tensors.locate(node));
-        let at = address.map(|it| (it.buffer.clone(), Offset(it.offset.0 + self.distance)));
+        let at = address.map(|it| (it.buffer.clone(), Offset(it.offset.0.wrapping_add(self.distance))));
         Ok(Box::new(ScribblerPrepared { cpu, at }))
     }
 
@@ -551,7 +551,7 @@ fn declared_parameters_are_read_by_name() {
 
 #[test]
 fn an_operation_may_have_any_number_of_sources() {
-    let sum = CustomOp::new("SUM").with_rule(|sources, _| sources[0].ok_or_else(String::new)).overwriting(0);
+    let sum = CustomOp::new("SUM_OF_ALL").with_rule(|sources, _| sources[0].ok_or_else(String::new)).overwriting(0);
     let kernel = CpuKernel::new(&sum, |call| {
         for row in call.rows() {
             for (i, to) in call.result().row::<f32>(row)?.iter().enumerate() {
@@ -588,4 +588,40 @@ fn an_operation_may_have_any_number_of_sources() {
             assert_eq!(result.as_slice(), [expected.to_le_bytes(); 3].concat(), "{count} sources, over {over:?}");
         }
     }
+}
+
+#[test]
+fn the_suite_gives_numbers_to_kernels_of_every_float_type() {
+    let op = CustomOp::elementwise("HALVE");
+    let kernel = CpuKernel::new(&op, |call| {
+        for row in call.rows() {
+            let (from, to) = (call.source(0)?.row::<f64>(row)?, call.result().row::<f64>(row)?);
+            for (to, from) in to.iter().zip(from.iter()) {
+                if !from.is_normal() || from.abs() > 1e6 {
+                    return Err(format!("no number to check with: {from:e}").into());
+                }
+                to.set(from / 2.0);
+            }
+        }
+        Ok(())
+    });
+    let backend = CpuBackend::new(2).with_kernel(kernel.by_rows());
+    let report = check_custom_op(&backend, &op, |context| {
+        let x = context.input(DataType::F64, &[33, 5])?;
+        context.custom(&op, &[x], &[])
+    });
+    report.assert();
+    assert!(report.has_checked("HALVE over source 0"), "{report:#}");
+}
+
+#[test]
+fn the_suite_reports_why_a_kernel_failed() {
+    let op = CustomOp::elementwise("BROKEN");
+    let kernel = CpuKernel::new(&op, |call| Ok(call.param_named("slope").map(drop)?));
+    let report = check_custom_op(&CpuBackend::new(1).with_kernel(kernel), &op, |context| {
+        let x = context.input(F32, &[8])?;
+        context.custom(&op, &[x], &[])
+    });
+    let text = report.to_string();
+    assert!(text.contains("BROKEN: no such parameter: expected an index"), "{text}");
 }

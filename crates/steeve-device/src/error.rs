@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use steeve_graph::{Bytes, Graph, Named, Offset, TensorId};
+use steeve_graph::{Bytes, Graph, Named, Offset, Op, TensorId, Tensors};
 
 /// An error of a device, a memory or a backend.
 ///
@@ -197,13 +197,19 @@ impl DeviceError {
         let (op, sources): (_, Vec<String>) = match tensors.get(node) {
             Some(it) => {
                 let sources = tensors.sources(node).iter().map(|source| source.map_or("-".into(), layout));
-                (tensors.op_title(it.op).to_ascii_lowercase(), sources.collect())
+                (op_title(tensors, it.op), sources.collect())
             }
             None => ("nothing".into(), Vec::new()),
         };
         let op = format!("{op} of ({}) to {}", sources.join(", "), layout(node));
         Self::Unsupported { backend: backend.into(), node: Named::new(node, graph.names()), op, why: why.into() }
     }
+}
+
+/// Returns the name of an operation, such as `add` or `silu`; that of a caller's own in its own case.
+pub(crate) fn op_title(tensors: &Tensors, op: Op) -> String {
+    let title = tensors.op_title(op);
+    if matches!(op, Op::Other(_)) { title.into() } else { title.to_ascii_lowercase() }
 }
 
 fn available(left: &Option<Bytes>) -> String {

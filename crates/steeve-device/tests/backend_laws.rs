@@ -6,9 +6,9 @@ mod reference;
 use std::sync::Arc;
 
 use reference::{BackendFault, Execution, ReferenceBackend};
-use steeve_device::conformance::{Report, check_backend};
+use steeve_device::conformance::{Report, check_backend, check_custom_op};
 use steeve_device::{Align, BufferType, Bytes, Device, DiscreteDevice, HostMemory, MemorySpec};
-use steeve_graph::{Glu, Op, Unary};
+use steeve_graph::{CustomOp, DataType, Glu, Op, Unary};
 
 fn failed_laws(report: &Report) -> Vec<&str> {
     let mut laws: Vec<&str> = report.failures.iter().map(|failure| failure.law.as_str()).collect();
@@ -52,6 +52,32 @@ fn the_reference_conforms() {
         }
         assert!(slots > 60, "only {slots} slots");
     }
+}
+
+/// Checks an own operation, of which the reference has no kernel.
+fn check_unknown(fault: BackendFault) -> Report {
+    let op = CustomOp::elementwise("MY_RELU");
+    check_custom_op(&ReferenceBackend::new(fault, Execution::Eager), &op, |context| {
+        let x = context.input(DataType::F32, &[8])?;
+        context.custom(&op, &[x], &[])
+    })
+}
+
+#[test]
+fn an_own_operation_that_is_not_supported_and_can_be_prepared_is_a_failure() {
+    assert!(failed_laws(&check_unknown(BackendFault::None)).is_empty());
+    let report = check_unknown(BackendFault::PreparesUnknown);
+    assert_eq!(failed_laws(&report), ["what it does not support it does not prepare"], "{report:#}");
+}
+
+#[test]
+fn a_report_without_laws_is_refused_with_what_was_skipped() {
+    let report = check_unknown(BackendFault::None);
+    let panic = std::panic::catch_unwind(|| report.assert()).unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(
+        text.contains("0 laws checked") && text.contains("skipped: MY_RELU apart: ") && text.contains("who knows?")
+    );
 }
 
 #[test]

@@ -70,6 +70,14 @@ fn an_error_is_one_line_that_names_the_thing_first_and_does_not_repeat_its_sourc
 }
 
 #[test]
+fn own_operations_keep_the_case_of_their_names() {
+    let graph: Graph = "x = input f32[4]; y = ?MyRelu f32[4] x; z = silu y".parse().unwrap();
+    let line = |node: usize| DeviceError::unsupported("gpu", &graph, graph.nodes()[node], "no kernel").to_string();
+    assert_eq!(line(0), "gpu: unsupported node: tensor 1 (y), MyRelu of (f32[4]) to f32[4]: no kernel");
+    assert_eq!(line(1), "gpu: unsupported node: tensor 2 (z), silu of (f32[4]) to f32[4]: no kernel");
+}
+
+#[test]
 fn errors_have_the_evidence() {
     let lines: Vec<String> = every_error().iter().map(ToString::to_string).collect();
     assert_eq!(lines[0], "gpu: out of memory: requested 64 bytes, 12 bytes available");

@@ -147,7 +147,9 @@ pub use steeve_runtime::sched;
 pub mod prelude {
     pub use half::{bf16, f16};
     #[cfg(feature = "cpu")]
-    pub use steeve_cpu::{Cancel, CpuBackend, CpuDevice, CpuKernel, CustomCall, NodeTime, Observed, Timings};
+    pub use steeve_cpu::{
+        Cancel, CpuBackend, CpuDevice, CpuKernel, CustomCall, KernelResult, NodeTime, Observed, Timings,
+    };
     #[cfg(feature = "cuda")]
     pub use steeve_cuda::{Capture, CudaDevice, CudaKernel, Launches};
     pub use steeve_device::{
@@ -159,7 +161,7 @@ pub mod prelude {
     pub use steeve_graph::{
         Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, CustomOp, DataType,
         FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, Memory, MemoryId, Offset,
-        Op, Order, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary, plan_graph,
+        Op, Order, Param, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary, plan_graph,
         plan_tensor_graph, replay,
     };
     #[cfg(feature = "sched")]

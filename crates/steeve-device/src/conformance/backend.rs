@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use steeve_graph::{Bytes, Context, DataType, Graph, GraphError, Layout, Offset, Op, Tensor, TensorId};
 
 use super::bound_graph::{BoundGraph, Contents, TensorPlaces};
-use super::in_place::check_operation;
+use super::in_place::{PREPARES_SUPPORTED, check_operation};
 use super::memory::suite_fault;
 use super::op_case::LeafValues;
 use super::op_cases::{TYPES, operations};
@@ -53,7 +53,7 @@ fn in_place(backend: &dyn Backend, report: &mut Report) {
             found.contradictions.into_iter().for_each(|what| contradictions.report_violation(what));
         }
     }
-    report.record("what it does not support it does not prepare", contradictions, Ok(()));
+    report.record(PREPARES_SUPPORTED, contradictions, Ok(()));
     report.check("it runs an operation of the in-place table", |_| match ran {
         0 => Err(LawAbort::Skip(String::from("it supports none of them"))),
         _ => Ok(()),

@@ -9,8 +9,11 @@ use steeve_graph::{Context, CustomOp, DataType, GraphError, Op, TensorId};
 use super::bound_graph::{BoundGraph, Contents, PlacedTensor, TensorPlaces};
 use super::op_case::{CaseBuilder, Dependence, LeafValues, OpCase};
 use super::op_cases::cases;
-use super::report::{Findings, LawAbort, Report};
+use super::report::{Findings, LawAbort, Report, with_causes};
 use crate::{Backend, DeviceError};
+
+/// The law that a backend prepares no node that it does not support.
+pub(super) const PREPARES_SUPPORTED: &str = "what it does not support it does not prepare";
 
 /// What the free memory holds, and what it holds when that must not matter.
 const FILL: u8 = 0xFF;
@@ -91,6 +94,12 @@ pub fn check_custom_op(
         Err(error) => found.separate.findings.report_violation(format!("the graph can't be built: {error}")),
     }
     found.record(op.name(), &mut report);
+    // A law of its own only where it does not hold: what is not supported must not pass.
+    if !found.contradictions.is_empty() {
+        let mut contradictions = Findings::default();
+        found.contradictions.into_iter().for_each(|what| contradictions.report_violation(what));
+        report.record(PREPARES_SUPPORTED, contradictions, Ok(()));
+    }
     report
 }
 
@@ -115,7 +124,8 @@ impl OpFindings {
 
     fn check(&mut self, backend: &dyn Backend, case: &OpCase) {
         if let Some(refusal) = refusal(backend, case) {
-            self.omit(case, refusal.to_string());
+            let refusal = with_causes(&refusal);
+            self.omit(case, refusal.clone());
             let places = TensorPlaces::separate(&case.graph, &*backend.buffer_type());
             let bound = BoundGraph::new(backend, &case.graph, places, &Contents::new(), FILL);
             if bound.is_ok_and(|bound| bound.prepare(0..case.graph.nodes().len()).is_ok()) {

@@ -1,8 +1,9 @@
 //! A small graph with one operation at its end, and what its leafs hold.
 
-use steeve_graph::{Bytes, Context, DataType, Graph, GraphError, Id, Layout, Op, Param, Tensor, TensorId, Tensors};
+use steeve_graph::{Bytes, Context, DataType, Graph, GraphError, Id, Layout, Op, Param, Tensor, TensorId};
 
 use super::random::Random;
+use crate::error::op_title;
 
 /// An operation to be run, with everything it reads.
 pub(crate) struct OpCase {
@@ -70,6 +71,7 @@ impl LeafValues {
             Self::Any => random.real() * if random.below(2) == 0 { 1.0 } else { -1.0 },
         };
         match dtype {
+            DataType::F64 => bytes.extend_from_slice(&f64::from(value).to_le_bytes()),
             DataType::F16 => bytes.extend_from_slice(&half(value).to_le_bytes()),
             DataType::Bf16 => bytes.extend_from_slice(&value.to_le_bytes()[2..]),
             _ => bytes.extend_from_slice(&value.to_le_bytes()),
@@ -90,7 +92,12 @@ impl OpCase {
         let tensors = self.graph.tensors();
         let layout = |id: &Option<TensorId>| id.map_or(String::from("-"), |id| tensors[id].layout.to_string());
         let sources: Vec<String> = tensors.sources(self.node).iter().map(layout).collect();
-        format!("{} of ({}) to {}", op_title(tensors, self.node), sources.join(", "), tensors[self.node].layout)
+        format!(
+            "{} of ({}) to {}",
+            op_title(tensors, tensors[self.node].op),
+            sources.join(", "),
+            tensors[self.node].layout
+        )
     }
 
     /// Returns the slots whose memory the result may have here: the table says so, and no other slot reads the same
@@ -125,11 +132,6 @@ impl OpCase {
 
 fn seed(id: TensorId) -> u64 {
     0x57EE_7E00 + id.index() as u64
-}
-
-/// Returns the name of an operation, such as `add` or `silu`.
-pub(crate) fn op_title(tensors: &Tensors, node: TensorId) -> String {
-    tensors.op_title(tensors[node].op).to_ascii_lowercase()
 }
 
 /// Builds a case: sources in some of the forms that a tensor can have.
@@ -242,7 +244,7 @@ impl CaseBuilder {
         for &leaf in graph.leafs() {
             let values = match graph.tensor(leaf).layout.dtype() {
                 dtype if dtype.is_quantised() => return Ok(None),
-                dtype if dtype.is_float() => LeafValues::Any,
+                dtype if dtype.is_float() || dtype == DataType::F64 => LeafValues::Any,
                 // Small enough to be an index of anything with two rows.
                 _ => LeafValues::Below(2),
             };

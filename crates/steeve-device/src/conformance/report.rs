@@ -1,5 +1,6 @@
 //! The report of a check.
 
+use std::error::Error;
 use std::fmt;
 
 use crate::DeviceError;
@@ -56,9 +57,10 @@ impl Report {
     ///
     /// # Panics
     ///
-    /// Unless [`is_ok`](Self::is_ok), with all failures.
+    /// Unless [`is_ok`](Self::is_ok), with all failures; with what was skipped if no law was checked.
     #[track_caller]
     pub fn assert(&self) {
+        assert!(!self.checked.is_empty(), "{self:#}");
         assert!(self.is_ok(), "{self}");
     }
 
@@ -191,6 +193,16 @@ pub(crate) enum LawAbort {
 /// A refusal that the law did not expect.
 impl From<DeviceError> for LawAbort {
     fn from(error: DeviceError) -> Self {
-        Self::Failed(format!("refused: {error}"))
+        Self::Failed(format!("refused: {}", with_causes(&error)))
     }
+}
+
+/// Returns an error and what caused it, in one line.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let (mut line, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        cause = error.source();
+    }
+    line
 }
