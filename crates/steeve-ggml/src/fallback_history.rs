@@ -44,7 +44,7 @@ impl FallbackHistory {
         self.served = self.served.saturating_add(1);
     }
 
-    /// RecordingNotes a graph that our allocator could not plan.
+    /// Notes a graph that our allocator could not plan.
     ///
     /// # Safety
     /// Null, or a graph of ggml's.

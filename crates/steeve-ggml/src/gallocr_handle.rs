@@ -170,7 +170,7 @@ impl GallocrHandle {
     /// Frees a handle of ours or of ggml's own. An unknown one is ignored.
     ///
     /// # Safety
-    /// Nobody uses it any more.
+    /// The handle is not used after this call.
     pub(crate) unsafe fn free(handle: *mut Self) {
         match HANDLES.remove(handle.addr()).or_else(|| owner_of_unknown(handle)) {
             // SAFETY: made by `open`, and no longer among the handles.

@@ -118,7 +118,7 @@ impl<K: Copy + Ord + Debug> KeyedPlan<K> {
 
 #[cfg(feature = "json")]
 impl<K: Copy + Ord + Debug> KeyedPlan<K> {
-    /// Returns the plan as the text of a plan file. KeyTable are not part of it, only names.
+    /// Returns the plan as the text of a plan file. Keys are not part of it, only names.
     pub fn to_json(&self) -> String {
         self.plan.to_json()
     }

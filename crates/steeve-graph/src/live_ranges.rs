@@ -107,7 +107,7 @@ impl LiveRanges {
                 range_ends[range] = range_ends[range].max(*end);
             }
         }
-        // What follows a share comes after it.
+        // A live range comes after the one that it aliases.
         for (id, range) in self.ranges.pairs() {
             range_ends[id] =
                 range.alias_of.map_or(range_ends[id], |source_range| range_ends[id].max(range_ends[source_range]));

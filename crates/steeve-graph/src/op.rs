@@ -100,7 +100,7 @@ macro_rules! operations {
             Unary(Unary),
             /// A gated linear unit: of two sources, or of the halves of the rows of one.
             Glu(Glu),
-            /// An operation of a recorded graph that is not in the table.
+            /// An operation that is not in the table: of a recorded graph, of a graph in text, or of the caller's.
             Other(OtherName),
         }
 
@@ -318,7 +318,7 @@ operations! {
     FlashAttnExt [q, k, v] optional [mask, sinks] with (
         attention: FlashAttention = attention(),
     ) => entry("FLASH_ATTN_EXT").rule(attention::flash_attn_ext);
-    /// An operation of the caller's. In which order its kernel reads is not known, so it overwrites nothing.
+    /// ggml's `CUSTOM`, a function in C: what it reads when is not known. Callers' own operations are `Op::Other`.
     Custom => entry("CUSTOM").rule(view::custom);
 }
 

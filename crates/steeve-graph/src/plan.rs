@@ -445,7 +445,7 @@ fn smaller_with_ggml_ranges(
 fn freed_early(assigned: &AssignedGraph, live_ranges: &LiveRanges, lives: &RootLifetimes) -> Option<TensorId> {
     let (aliased, end) = (live_ranges.aliased(), end_of_run(assigned));
     let index = lives.of_root.iter().zip(&live_ranges.of_tensor).position(|(life, range)| {
-        // What is used must have bytes; views and external tensors have no share of their own.
+        // What is used must have bytes; views and external tensors have no live range of their own.
         let Some(range) = *range else { return life.is_allocated() };
         let it = &live_ranges.ranges[range];
         // A node is written over its source at the last use.

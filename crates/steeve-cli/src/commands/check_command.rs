@@ -197,7 +197,7 @@ fn places(table: &Table, placed: &Table) -> Result<IdVec<BlockId, Place>, Vec<Ch
     if wrong.is_empty() { Ok(places.into()) } else { Err(wrong) }
 }
 
-/// RecordingNotes blocks whose size or lifetime has changed since the plan was made; the plan may hold all the same.
+/// Notes blocks whose size or lifetime has changed since the plan was made; the plan may hold all the same.
 fn note_differences(file: &str, table: &Table, placed: &Table, problem: &Problem, verbosity: Verbosity) {
     // A larger alignment in the plan is no difference: it may have been made with --align.
     let core = |block: &Block| Block { align: Align::ONE, follows: None, pinned: None, ..*block };

@@ -92,7 +92,7 @@ fn end_phrase(end: ProgramEnd) -> String {
     }
 }
 
-/// RecordingNotes whatever makes the figures others than those of a program that runs on.
+/// Notes whatever makes the figures others than those of a program that runs on.
 fn note_caveats(ledger: &UsageLedger, end: ProgramEnd, scratch: &ScratchFolder, program: &OsStr, verbosity: Verbosity) {
     let name = program.display();
     if ledger.has_failed {

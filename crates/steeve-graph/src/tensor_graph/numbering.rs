@@ -1,4 +1,4 @@
-//! KeyTable in, numbers out: how a [`TensorGraph`] becomes an [`AssignedGraph`].
+//! Keys in, numbers out: how a [`TensorGraph`] becomes an [`AssignedGraph`].
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;

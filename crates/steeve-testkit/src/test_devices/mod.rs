@@ -1,7 +1,7 @@
 //! Devices for tests that really compute, and a tracer that records their calls.
 //!
 //! ```text
-//!   TestSystem --device--> TestDevice --backend--> a stream: a thread that takes work in happens_before
+//!   TestSystem --device--> TestDevice --backend--> a stream: a thread that takes work in order
 //!                         |
 //!                       Tracer --device--> the same, and every call is in the Trace
 //!                                                             |

@@ -248,7 +248,7 @@ enum StopSignal {
 }
 
 impl LoadedObjects {
-    /// RecordingNotes what the processes of a group have loaded, each file once.
+    /// Notes what the processes of a group have loaded, each file once.
     fn look(&mut self, group: &ProcessGroup, age: Duration) {
         self.age = age;
         let mut processes = running_processes(group.leader.id());
