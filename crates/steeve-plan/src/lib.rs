@@ -67,6 +67,7 @@ mod id;
 mod input_limit;
 mod clipped;
 mod problem;
+mod overlap;
 mod birth_steps;
 mod bound;
 mod placement;
@@ -108,6 +109,7 @@ pub use id::{BlockId, BufferId, Id, IdVec};
 pub use input_limit::{InputLimit, InputTooLarge};
 #[cfg(feature = "std")]
 pub use parse_budget::BudgetError;
+pub use overlap::Overlap;
 pub use placement::Placement;
 pub use plan::{Plan, PlanReport, ProfilePoint};
 pub use problem::{Block, Place, Problem, ProblemError};
