@@ -86,6 +86,7 @@ mod free_list;
 mod best_fit;
 mod descent;
 mod greedy;
+mod overlap_search;
 mod fast;
 mod best;
 #[cfg(feature = "std")]
