@@ -33,7 +33,7 @@ const NODES_PER_ITEM: u64 = 4;
 const MORE_NODES: u64 = 256;
 
 /// Quick passes halve the gap to the bound this often.
-const QUICK_HALVINGS: u32 = 10;
+const QUICK_HALVINGS: u32 = 40;
 
 /// The searches at the bound, by the index of their time order.
 const AT_BOUND: [(usize, StartOrder); 6] = [
