@@ -135,8 +135,8 @@ fn search_with_overlaps(
         return if best.peak > goal.target_peak { overlapping(best, budget) } else { best };
     }
     // Its bound is not that of the problem, so it is not reported.
-    let (found, _) = budget
-        .on_subproblem(|budget| search_apart(&apart, items, best.clone(), apart_goal, settings, budget));
+    let (found, _) =
+        budget.on_subproblem(|budget| search_apart(&apart, items, best.clone(), apart_goal, settings, budget));
     if found.peak < best.peak { found } else { best }
 }
 

@@ -161,8 +161,7 @@ fn pinned_reach(problem: &Problem) -> Bytes {
 fn limited_buffers_bound(problem: &Problem, limit: Bytes) -> Bytes {
     let largest = problem.blocks().iter().map(occupied).max().unwrap_or(0);
     let most = limit.0.max(largest);
-    let mut big: Vec<(u64, Lifetime)> =
-        single_lives(problem, most).filter(|(bytes, _)| *bytes > most / 2).collect();
+    let mut big: Vec<(u64, Lifetime)> = single_lives(problem, most).filter(|(bytes, _)| *bytes > most / 2).collect();
     big.sort_by_key(|(bytes, _)| core::cmp::Reverse(*bytes));
     let mut starts: Vec<Step> = big.iter().map(|(_, life)| life.start()).collect();
     starts.sort_unstable();

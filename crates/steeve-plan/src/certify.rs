@@ -77,8 +77,7 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
         wrong.push(Violation::OverCapacity { peak, capacity });
     }
     let sweep = LivenessSweep::new(&problem, places, &buffers);
-    let most_live =
-        if problem.has_overlaps() { sweep.sweep_with_overlaps(&problem, places) } else { sweep.sweep() };
+    let most_live = if problem.has_overlaps() { sweep.sweep_with_overlaps(&problem, places) } else { sweep.sweep() };
     match most_live {
         Some((live, step)) if wrong.is_empty() => {
             let bound = bound_above(&problem, live, step);
@@ -283,7 +282,13 @@ fn find_overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut 
                 Some(overlap) if keeps_distance(overlap, start, first) => {}
                 Some(Overlap { distance, .. }) => {
                     let (start, overlapped) = (Offset(first), Offset(start));
-                    wrong.push(Violation::OverlapTooClose { block: other, overlaps: block, start, overlapped, distance });
+                    wrong.push(Violation::OverlapTooClose {
+                        block: other,
+                        overlaps: block,
+                        start,
+                        overlapped,
+                        distance,
+                    });
                 }
             }
         }

@@ -10,8 +10,8 @@ use std::vec::Vec;
 
 use crate::random::RandomGenerator;
 use crate::{
-    Align, Best, Block, BlockId, Budget, BufferId, Bytes, FreeList, Id, Lifetime, Offset, Overlap, Place, PlaceError, Placement,
-    Problem, ProblemError, SearchProgress, Strategy, certify, csv, lower_bound, place, place_watched, plan,
+    Align, Best, Block, BlockId, Budget, BufferId, Bytes, FreeList, Id, Lifetime, Offset, Overlap, Place, PlaceError,
+    Placement, Problem, ProblemError, SearchProgress, Strategy, certify, csv, lower_bound, place, place_watched, plan,
 };
 
 /// Returns how many inputs each fuzz body gets in a test: the environment variable `STEEVE_FUZZ`, else `default`.

@@ -108,9 +108,9 @@ pub use clipped::Clipped;
 pub use free_list::FreeList;
 pub use id::{BlockId, BufferId, Id, IdVec};
 pub use input_limit::{InputLimit, InputTooLarge};
+pub use overlap::Overlap;
 #[cfg(feature = "std")]
 pub use parse_budget::BudgetError;
-pub use overlap::Overlap;
 pub use placement::Placement;
 pub use plan::{Plan, PlanReport, ProfilePoint};
 pub use problem::{Block, Place, Problem, ProblemError};

@@ -23,13 +23,8 @@ fn random(seed: u64, shape: ProblemShape) -> Problem {
     fuzz::problem_of_shape(&mut ByteDice::new(&fuzz::pseudo_random_bytes(seed, 600)), shape)
 }
 
-const SMALL: ProblemShape = ProblemShape {
-    blocks: 20,
-    steps: 12,
-    size: 30,
-    alignments: AlignmentMix::None,
-    extras: ProblemFeatures::Overlaps,
-};
+const SMALL: ProblemShape =
+    ProblemShape { blocks: 20, steps: 12, size: 30, alignments: AlignmentMix::None, extras: ProblemFeatures::Overlaps };
 
 /// Returns whether two blocks may be at these places, by the definition.
 fn may_be_at(problem: &Problem, (a, first): (usize, Place), (b, second): (usize, Place)) -> bool {
@@ -41,9 +36,7 @@ fn may_be_at(problem: &Problem, (a, first): (usize, Place), (b, second): (usize,
     }
     let far_enough = |result: Block, place: Place, source: usize, above: Place| {
         let overlap = result.overlaps.filter(|it| it.source.index() == source);
-        overlap.is_some_and(|it| {
-            i128::from(above.offset.0) - i128::from(place.offset.0) >= i128::from(it.distance.0)
-        })
+        overlap.is_some_and(|it| i128::from(above.offset.0) - i128::from(place.offset.0) >= i128::from(it.distance.0))
     };
     far_enough(one, first, b, second) || far_enough(other, second, a, first)
 }
@@ -145,7 +138,8 @@ fn a_block_one_byte_too_close_to_its_source_is_rejected() {
             let (place, source) = (places[result], places[overlap.source]);
             let source_bytes = problem.blocks()[overlap.source].size.0;
             let too_close = source.offset.0.checked_sub(overlap.distance.0).map(|offset| offset + 1);
-            let shares = |offset: u64| offset + block.size.0 > source.offset.0 && offset < source.offset.0 + source_bytes;
+            let shares =
+                |offset: u64| offset + block.size.0 > source.offset.0 && offset < source.offset.0 + source_bytes;
             let Some(offset) = too_close.filter(|offset| shares(*offset)) else { continue };
             if place.buffer != source.buffer || block.size.0 == 0 || source_bytes == 0 {
                 continue;
@@ -243,7 +237,9 @@ fn relations_that_can_not_be_are_refused() {
         assert!(matches!(late, ProblemError::OverlapsAtAnotherStep { .. }), "{late}");
         assert_eq!(
             late.to_string(),
-            format!("block 1: starts at another step than the last of block 0, which it overlaps: expected 1, got {start}")
+            format!(
+                "block 1: starts at another step than the last of block 0, which it overlaps: expected 1, got {start}"
+            )
         );
     }
     let newborn = refused(vec![block(8, 1, 2), over(block(8, 1, 4), 0)]);
@@ -313,8 +309,7 @@ fn two_large_blocks_that_overlap_share_a_limited_buffer() {
 #[test]
 fn an_alignment_widens_the_distance() {
     let align = Align::new(16).unwrap();
-    let blocks =
-        vec![block(64, 0, 2).aligned(align), block(64, 1, 3).aligned(align).overlapping(id(0), Bytes(17))];
+    let blocks = vec![block(64, 0, 2).aligned(align), block(64, 1, 3).aligned(align).overlapping(id(0), Bytes(17))];
     let problem = Problem::new(blocks).unwrap();
     assert_eq!(lower_bound(&problem).bytes, Bytes(96));
     assert_eq!(plan(problem, &Strategy::Fast).unwrap().peak(), Bytes(96));

@@ -56,7 +56,8 @@ impl Network {
     fn pointwise(&mut self, channels: u64) {
         let (from, to) = (self.image, Image { channels, ..self.image });
         let pixels = from.side * from.side;
-        let distance = if channels > from.channels { pixels * channels - (pixels - 1) * from.channels } else { channels };
+        let distance =
+            if channels > from.channels { pixels * channels - (pixels - 1) * from.channels } else { channels };
         self.push(to, Some(distance));
     }
 
@@ -90,9 +91,21 @@ fn mobilenet_v1(dice: &mut ByteDice<'_>) -> Problem {
     let mut net = Network::new(Image { side, channels: 1 + 2 * dice.roll(2) });
     let first = Image { side: side / 2, channels: 4 * width };
     net.push(first, dice.once_in(2).then(|| first.bytes().saturating_sub(net.image.bytes()) + 3 * side));
-    for (stride, channels) in
-        [(1, 8), (2, 16), (1, 16), (2, 32), (1, 32), (2, 64), (1, 64), (1, 64), (1, 64), (1, 64), (1, 64), (2, 128), (1, 128)]
-    {
+    for (stride, channels) in [
+        (1, 8),
+        (2, 16),
+        (1, 16),
+        (2, 32),
+        (1, 32),
+        (2, 64),
+        (1, 64),
+        (1, 64),
+        (1, 64),
+        (1, 64),
+        (1, 64),
+        (2, 128),
+        (1, 128),
+    ] {
         net.depthwise(stride);
         net.pointwise(channels * width);
     }
@@ -217,7 +230,8 @@ struct Tally {
 }
 
 fn measure(name: &str, cases: u64, build: fn(&mut ByteDice<'_>) -> Problem, is_chain: bool) -> Tally {
-    let mut tally = Tally { cases: 0, at_bound: 0, searched_to_bound: 0, at_optimum: 0, optima: 0, worst: 1.0, gain: 0.0 };
+    let mut tally =
+        Tally { cases: 0, at_bound: 0, searched_to_bound: 0, at_optimum: 0, optima: 0, worst: 1.0, gain: 0.0 };
     let (mut fast_time, mut best_time, mut blocks) = (std::time::Duration::ZERO, std::time::Duration::ZERO, 0);
     for seed in 0..cases {
         let noise = fuzz::pseudo_random_bytes(seed * 31 + 5, 2000);
@@ -245,11 +259,20 @@ fn measure(name: &str, cases: u64, build: fn(&mut ByteDice<'_>) -> Problem, is_c
     }
     println!(
         "{name}: {} of {} at the bound, {} after a search; worst {:.4} of the bound; {:.1}% smaller on average; {:.3} ms, {:.1} ms; {} blocks",
-        tally.at_bound, tally.cases, tally.searched_to_bound, tally.worst, 100.0 * tally.gain / cases as f64,
-        fast_time.as_secs_f64() * 1e3 / cases as f64, best_time.as_secs_f64() * 1e3 / cases as f64, blocks / cases as usize,
+        tally.at_bound,
+        tally.cases,
+        tally.searched_to_bound,
+        tally.worst,
+        100.0 * tally.gain / cases as f64,
+        fast_time.as_secs_f64() * 1e3 / cases as f64,
+        best_time.as_secs_f64() * 1e3 / cases as f64,
+        blocks / cases as usize,
     );
     if is_chain {
-        println!("  {} of {} have their optimum at the bound; {} are at the optimum", tally.optima, tally.cases, tally.at_optimum);
+        println!(
+            "  {} of {} have their optimum at the bound; {} are at the optimum",
+            tally.optima, tally.cases, tally.at_optimum
+        );
     }
     tally
 }

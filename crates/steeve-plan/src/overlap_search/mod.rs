@@ -22,7 +22,7 @@ use crate::search_budget::SearchBudget;
 use crate::strategy::Solution;
 use crate::{BufferId, Bytes, Id, Offset, Place, Problem, Step};
 use backtracking::{Backtracking, SearchEnd, StartOrder};
-use clearances::{ClearedItem, Clearances};
+use clearances::{Clearances, ClearedItem};
 use first_fit::first_fit;
 
 /// How many meetings of items all quick passes together may look at: some ten milliseconds.
