@@ -70,6 +70,7 @@ mod problem;
 mod overlap;
 mod birth_steps;
 mod bound;
+mod chain_bound;
 mod placement;
 mod certify;
 mod plan;

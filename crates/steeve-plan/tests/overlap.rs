@@ -3,7 +3,7 @@
 
 use steeve_plan::fuzz::{self, AlignmentMix, ByteDice, ProblemFeatures, ProblemShape};
 use steeve_plan::{
-    Align, Best, Block, BlockId, Budget, BufferId, Bytes, Id, Lifetime, Offset, Place, Placement, Problem,
+    Align, Best, Block, BlockId, BoundReason, Budget, BufferId, Bytes, Id, Lifetime, Offset, Place, Placement, Problem,
     ProblemError, Strategy, Verdict, Violation, certify, lower_bound, place, plan,
 };
 
@@ -181,7 +181,7 @@ fn extend(problem: &Problem, most: u64, places: &mut Vec<Place>, best: &mut Opti
         }
         return;
     };
-    let buffers = if problem.max_buffer().is_some() { blocks.len().min(3) } else { 1 };
+    let buffers = if problem.max_buffer().is_some() { blocks.len().min(4) } else { 1 };
     for buffer in 0..buffers {
         let buffer = BufferId::from_index(buffer).unwrap();
         for offset in (0..most).step_by(block.align.get() as usize) {
@@ -221,6 +221,72 @@ fn no_plan_is_below_its_bound() {
     }
     println!("fast is at the optimum in {reached} of {cases}; overlaps lower the bound in {gained}");
     assert!(gained > 100 && reached * 10 > cases * 9);
+}
+
+/// Returns a few blocks of which most overlap the one before, and perhaps one that lives beside them.
+fn tiny_chain(seed: u64) -> Problem {
+    let noise = fuzz::pseudo_random_bytes(seed, 60);
+    let mut dice = ByteDice::new(&noise);
+    let align = Align::new([1, 1, 2, 4][dice.roll(4) as usize]).unwrap();
+    let mut blocks: Vec<Block> = Vec::new();
+    for index in 0..3 + dice.roll(2) as usize {
+        // Two steps each, so that each is alive with the one before; sometimes longer, and then nothing overlaps it.
+        let start = index as u64;
+        let long = dice.once_in(9);
+        let mut it = block(1 + dice.roll(7), start, start + if long { 3 } else { 2 }).aligned(align);
+        let before = blocks.last().is_some_and(|before| before.life.end().0 == start + 1);
+        if before && !dice.once_in(5) {
+            it = it.overlapping(id(index - 1), Bytes(dice.roll(5)));
+        } else if index > 1 && dice.once_in(3) && blocks[index - 2].life.end().0 == start {
+            it = it.following(id(index - 2));
+            it.size = it.size.min(blocks[index - 2].size);
+        }
+        blocks.push(it);
+    }
+    if dice.once_in(2) {
+        let start = dice.roll(3);
+        blocks.push(
+            block(1 + dice.roll(4), start, start + 1 + dice.roll(4)).aligned(Align::new(1 + dice.roll(2)).unwrap()),
+        );
+    }
+    let problem = Problem::new(blocks.clone());
+    problem.unwrap_or_else(|_| {
+        let unfollowed = |block: &Block| Block { follows: None, ..*block };
+        Problem::new(blocks.iter().map(unfollowed).collect::<Vec<_>>()).unwrap()
+    })
+}
+
+#[test]
+fn a_chain_is_never_below_its_bound() {
+    let (mut along, mut reached, mut cases) = (0, 0, 0);
+    for seed in 0..3000 {
+        let mut problem = tiny_chain(seed);
+        let limited = seed % 5 == 0 && problem.blocks().len() < 5;
+        if limited {
+            problem = problem.with_max_buffer(Bytes(4 + seed % 9));
+        }
+        let bound = lower_bound(&problem);
+        let Some(lowest) = lowest_peak(&problem, if limited { 12 } else { 30 }) else { continue };
+        assert!(bound.bytes.0 <= lowest, "seed {seed}: bound {bound:?}, but {lowest} is possible: {problem:?}");
+        let fast = place(&problem, &Strategy::Fast).unwrap();
+        assert!(fast.peak.0 >= lowest, "seed {seed}: {} below {lowest}: {problem:?} {:?}", fast.peak, fast.placement);
+        cases += 1;
+        along += u32::from(bound.reason == BoundReason::Overlaps);
+        reached += u32::from(bound.bytes.0 == lowest);
+    }
+    println!("{reached} of {cases} chains have their optimum at the bound, {along} of them along the chain");
+    assert!(along > 100 && reached * 10 > cases * 9);
+}
+
+#[test]
+fn a_search_is_never_worse_for_permission_to_overlap() {
+    for seed in 0..60 {
+        let shape = ProblemShape { blocks: 250, steps: 100, size: 250, ..SMALL };
+        let problem = fuzz::problem_of_shape(&mut ByteDice::new(&fuzz::pseudo_random_bytes(seed, 4000)), shape);
+        let strategy = Strategy::Best(Best::new(Budget::Nodes(5000)));
+        let peak = |problem: &Problem| place(problem, &strategy).unwrap().peak;
+        assert!(peak(&problem) <= peak(&fuzz::without_overlaps(&problem)), "seed {seed}");
+    }
 }
 
 #[test]

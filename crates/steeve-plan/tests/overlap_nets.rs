@@ -224,14 +224,23 @@ struct Tally {
     at_bound: u32,
     searched_to_bound: u32,
     at_optimum: u32,
+    searched_to_optimum: u32,
     optima: u32,
     worst: f64,
     gain: f64,
 }
 
 fn measure(name: &str, cases: u64, build: fn(&mut ByteDice<'_>) -> Problem, is_chain: bool) -> Tally {
-    let mut tally =
-        Tally { cases: 0, at_bound: 0, searched_to_bound: 0, at_optimum: 0, optima: 0, worst: 1.0, gain: 0.0 };
+    let mut tally = Tally {
+        cases: 0,
+        at_bound: 0,
+        searched_to_bound: 0,
+        at_optimum: 0,
+        searched_to_optimum: 0,
+        optima: 0,
+        worst: 1.0,
+        gain: 0.0,
+    };
     let (mut fast_time, mut best_time, mut blocks) = (std::time::Duration::ZERO, std::time::Duration::ZERO, 0);
     for seed in 0..cases {
         let noise = fuzz::pseudo_random_bytes(seed * 31 + 5, 2000);
@@ -253,6 +262,7 @@ fn measure(name: &str, cases: u64, build: fn(&mut ByteDice<'_>) -> Problem, is_c
             assert!(bound <= optimum && optimum <= best.peak.0, "{name} {seed}: {bound} {optimum} {}", best.peak.0);
             tally.optima += u32::from(optimum == bound);
             tally.at_optimum += u32::from(fast.peak.0 == optimum);
+            tally.searched_to_optimum += u32::from(best.peak.0 == optimum);
         }
         let apart = place(&fuzz::without_overlaps(&problem), &Strategy::Fast).unwrap();
         tally.gain += 1.0 - fast.peak.0 as f64 / apart.peak.0 as f64;
