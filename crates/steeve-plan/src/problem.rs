@@ -138,6 +138,8 @@ pub struct Problem {
     blocks: IdVec<BlockId, Block>,
     max_buffer: Option<Bytes>,
     capacity: Option<Bytes>,
+    /// Whether any block may overlap another: known once, since most problems have no such block.
+    has_overlaps: bool,
 }
 
 impl Problem {
@@ -145,7 +147,8 @@ impl Problem {
     pub fn new(blocks: impl Into<IdVec<BlockId, Block>>) -> Result<Self, ProblemError> {
         let blocks = blocks.into();
         check(&blocks)?;
-        Ok(Self { blocks, max_buffer: None, capacity: None })
+        let has_overlaps = any_overlap(&blocks);
+        Ok(Self { blocks, max_buffer: None, capacity: None, has_overlaps })
     }
 
     /// Returns this problem with a limit on each buffer. A single block above it still gets a buffer of its size.
@@ -191,15 +194,15 @@ impl Problem {
         self.capacity
     }
 
-    /// Returns whether any block may overlap another. O(n).
+    /// Returns whether any block may overlap another.
     pub(crate) fn has_overlaps(&self) -> bool {
-        any_overlap(&self.blocks)
+        self.has_overlaps
     }
 
     /// Returns this problem with blocks that overlap none: each of its plans is a plan of this one, too.
     pub(crate) fn without_overlaps(&self) -> Self {
         let apart = |block: &Block| Block { overlaps: None, ..*block };
-        Self { blocks: self.blocks.iter().map(apart).collect(), ..*self }
+        Self { blocks: self.blocks.iter().map(apart).collect(), has_overlaps: false, ..*self }
     }
 
     /// Returns the blocks that are alive at `step`, in order. O(n).
