@@ -290,6 +290,34 @@ fn a_search_is_never_worse_for_permission_to_overlap() {
 }
 
 #[test]
+fn a_chain_runs_out_of_room_below_it() {
+    let chain = |capacity: u64| {
+        let over = |block: Block, source: usize| block.overlapping(id(source), Bytes(10));
+        let blocks = vec![block(100, 0, 2), over(block(100, 1, 3), 0), over(block(100, 2, 4), 1)];
+        Problem::new(blocks).unwrap().with_capacity(Bytes(capacity))
+    };
+    let bound = lower_bound(&chain(120));
+    assert_eq!((bound.bytes, bound.live, bound.reason), (Bytes(120), Bytes(110), BoundReason::Overlaps));
+    assert!(plan(chain(120), &Strategy::Fast).unwrap().is_optimal());
+    let error = plan(chain(119), &Strategy::Fast).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "capacity: too small: at least 120 bytes needed (along a chain of blocks that overlap), got 119"
+    );
+}
+
+#[test]
+fn a_problem_as_data_keeps_its_overlaps() {
+    let blocks = vec![block(64, 0, 2), block(128, 1, 3).overlapping(id(0), Bytes(80))];
+    let problem = Problem::new(blocks).unwrap();
+    let text = serde_json::to_string(&problem).unwrap();
+    assert!(text.contains(r#""overlaps":{"source":0,"distance":80}"#), "{text}");
+    assert_eq!(serde_json::from_str::<Problem>(&text).unwrap(), problem);
+    let apart = serde_json::to_string(&fuzz::without_overlaps(&problem)).unwrap();
+    assert!(!apart.contains("overlaps"), "{apart}");
+}
+
+#[test]
 fn relations_that_can_not_be_are_refused() {
     let refused = |blocks: Vec<Block>| Problem::new(blocks).unwrap_err();
     let over = |block: Block, source: usize| block.overlapping(id(source), Bytes(4));
