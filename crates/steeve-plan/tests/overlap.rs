@@ -65,12 +65,15 @@ fn certify_finds_exactly_the_pairs_that_the_definition_forbids() {
     let (mut wrong, mut right, mut permitted) = (0, 0, 0);
     for seed in 0..12_000 {
         let alignments = [AlignmentMix::None, AlignmentMix::Mixed][seed as usize % 2];
-        let shape = ProblemShape { alignments, blocks: 3 + seed % 17, size: 12, ..SMALL };
+        // Half of them with followers, pins and limits as well.
+        let extras = [ProblemFeatures::Overlaps, ProblemFeatures::All][seed as usize / 2 % 2];
+        let shape = ProblemShape { alignments, extras, blocks: 3 + seed % 17, size: 12, ..SMALL };
         let problem = random(seed, shape);
         let noise = fuzz::pseudo_random_bytes(seed + 77, 200);
         let mut dice = ByteDice::new(&noise);
-        let mut places: Vec<Place> = match seed % 3 {
-            0 => place(&problem, &Strategy::Fast).unwrap().placement.places.into_vec(),
+        let fast = place(&problem, &Strategy::Fast).map(|it| it.placement.places.into_vec());
+        let mut places: Vec<Place> = match fast {
+            Ok(places) if seed % 3 == 0 => places,
             _ => problem.blocks().iter().map(|_| at(0)).collect(),
         };
         for (place, block) in places.iter_mut().zip(problem.blocks()) {
@@ -101,18 +104,18 @@ fn certify_finds_exactly_the_pairs_that_the_definition_forbids() {
                 permitted += u32::from(any);
                 Vec::new()
             }
-            Err(wrong) => wrong.list().iter().map(|violation| named_pair(&problem, violation)).collect(),
+            Err(wrong) => wrong.list().iter().filter_map(|violation| named_pair(&problem, violation)).collect(),
         };
         found.sort_unstable();
         assert_eq!(found, expected, "seed {seed}: {problem:?} {places:?}");
         wrong += u32::from(!expected.is_empty());
     }
     println!("{wrong} wrong, {right} right, {permitted} with blocks that overlap");
-    assert!(wrong > 2000 && right > 2000 && permitted > 1000);
+    assert!(wrong > 2000 && right > 2000 && permitted > 700);
 }
 
-/// Returns the pair that a violation names, which must be the right kind of violation.
-fn named_pair(problem: &Problem, violation: &Violation) -> (usize, usize) {
+/// Returns the pair that shares bytes by a violation, which must be the right kind of violation.
+fn named_pair(problem: &Problem, violation: &Violation) -> Option<(usize, usize)> {
     let mut pair: Vec<usize> = violation.blocks().map(Id::index).collect();
     let related = |source: usize, result: usize| {
         problem.blocks().as_slice()[result].overlaps.is_some_and(|it| it.source.index() == source)
@@ -120,10 +123,20 @@ fn named_pair(problem: &Problem, violation: &Violation) -> (usize, usize) {
     match violation {
         Violation::Overlap { .. } => assert!(!related(pair[0], pair[1]) && !related(pair[1], pair[0])),
         Violation::OverlapTooClose { .. } => assert!(related(pair[0], pair[1])),
-        other => panic!("{other}"),
+        _ => return None,
     }
     pair.sort_unstable();
-    (pair[0], pair[1])
+    Some((pair[0], pair[1]))
+}
+
+#[test]
+fn blocks_of_which_too_many_meet_are_placed_apart() {
+    let sources = (0..1500).map(|index| block(10 + index % 7, 0, 2));
+    let results = (0..1500).map(|index| block(10, 1, 3).overlapping(id(index), Bytes(1)));
+    let problem = Problem::new(sources.chain(results).collect::<Vec<_>>()).unwrap();
+    let outcome = place(&problem, &Strategy::Fast).unwrap();
+    assert_eq!(outcome.peak, place(&fuzz::without_overlaps(&problem), &Strategy::Fast).unwrap().peak);
+    assert!(certify(problem, outcome.placement).is_ok());
 }
 
 #[test]
