@@ -200,7 +200,7 @@ fn places(table: &Table, placed: &Table) -> Result<IdVec<BlockId, Place>, Vec<Ch
 /// Notes blocks whose size or lifetime has changed since the plan was made; the plan may hold all the same.
 fn note_differences(file: &str, table: &Table, placed: &Table, problem: &Problem, verbosity: Verbosity) {
     // A larger alignment in the plan is no difference: it may have been made with --align.
-    let core = |block: &Block| Block { align: Align::ONE, follows: None, pinned: None, ..*block };
+    let core = |block: &Block| Block { align: Align::ONE, follows: None, overlaps: None, pinned: None, ..*block };
     let differs = |(block, id): &(BlockId, &String)| {
         let planned = placed.find(id).map(|it| core(&placed.blocks()[it]));
         planned.is_some_and(|planned| planned != core(&problem.blocks()[*block]))
