@@ -90,6 +90,8 @@ impl DataType {
     pub const FLOAT32: Self = Self(0);
     /// 32-bit integers.
     pub const INT32: Self = Self(2);
+    /// 8-bit unsigned integers.
+    pub const UINT8: Self = Self(3);
     /// 64-bit integers.
     pub const INT64: Self = Self(4);
     /// 16-bit integers.
