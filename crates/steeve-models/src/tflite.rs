@@ -28,6 +28,7 @@ mod scratch;
 mod greedy;
 
 // From the graph to the record of its plan.
+mod walk;
 mod kernels;
 mod graph;
 mod record;

@@ -98,6 +98,8 @@ impl DataType {
     pub const INT16: Self = Self(7);
     /// 8-bit integers.
     pub const INT8: Self = Self(9);
+    /// 4-bit integers.
+    pub const INT4: Self = Self(17);
     /// Handles of variables.
     pub const RESOURCE: Self = Self(13);
 
