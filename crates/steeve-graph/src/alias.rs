@@ -7,7 +7,7 @@
 
 use steeve_plan::{Bytes, Id};
 
-use crate::live_ranges::{LiveRange, LiveRangeId, LiveRanges, end_of_run};
+use crate::live_ranges::{LiveRange, LiveRangeId, LiveRanges, RangeOverlap, end_of_run};
 use crate::liveness::{RootLifetime, RootLifetimes};
 use crate::{AssignedGraph, MemoryId, TensorId};
 
@@ -46,7 +46,7 @@ pub(crate) fn alias_in_place(assigned: &AssignedGraph, rule: AliasRule, lives: &
         let is_fresh = rule != AliasRule::None && node == Some(&root);
         let choice = if is_fresh { walk.choose(root, step) } else { AliasChoice::default() };
         differs |= choice.is_ggml_ahead;
-        walk.begin_range(root, step, choice.source_range);
+        walk.begin_range(root, step, choice);
     }
     AliasedRanges { live_ranges: walk.live_ranges, differs }
 }
@@ -55,6 +55,8 @@ pub(crate) fn alias_in_place(assigned: &AssignedGraph, rule: AliasRule, lives: &
 #[derive(Clone, Copy, Default)]
 struct AliasChoice {
     source_range: Option<LiveRangeId>,
+    /// The live range that it may overlap instead.
+    overlap: Option<RangeOverlap>,
     /// Whether ggml aliases a source here and our choice is none or a smaller one, so that fewer bytes may be live in
     /// ggml's plan.
     is_ggml_ahead: bool,
@@ -69,22 +71,50 @@ struct AliasWalk<'a> {
 }
 
 impl AliasWalk<'_> {
-    /// Gives a root bytes: those of `before`, or its own.
-    fn begin_range(&mut self, root: TensorId, step: u64, source_range: Option<LiveRangeId>) {
+    /// Gives a root bytes: those of the source that it aliases, or its own.
+    fn begin_range(&mut self, root: TensorId, step: u64, choice: AliasChoice) {
         let Some(memory) = self.lives[root.index()].memory else { return };
-        if let Some(source_range) = source_range {
+        if let Some(source_range) = choice.source_range {
             self.live_ranges.ranges[source_range].end = step;
         }
-        let range = self.range_of(root, self.assigned.owner(memory), step, source_range);
+        let range = self.range_of(root, self.assigned.owner(memory), step, choice);
         self.live_ranges.of_tensor[root.index()] = self.live_ranges.ranges.push(range);
     }
 
-    fn range_of(&self, tensor: TensorId, memory: MemoryId, start: u64, alias_of: Option<LiveRangeId>) -> LiveRange {
+    fn range_of(&self, tensor: TensorId, memory: MemoryId, start: u64, choice: AliasChoice) -> LiveRange {
         let life = self.lives[tensor.index()];
         let end = (life.last + 1).min(self.end);
         let sized_by = life.memory.unwrap_or(memory);
         let size = self.assigned.alloc_size(tensor, sized_by);
-        LiveRange { tensor, memory, sized_by, size, start, end, alias_of }
+        let AliasChoice { source_range: alias_of, overlap, .. } = choice;
+        LiveRange { tensor, memory, sized_by, size, start, end, alias_of, overlap }
+    }
+
+    /// Returns the source that the result of `node` may overlap, of all that die at `step` the one that saves most.
+    fn best_overlap(&self, node: TensorId, step: u64) -> Option<RangeOverlap> {
+        let graph = self.assigned.graph();
+        let sized_by = self.lives[node.index()].memory?;
+        let memory = self.assigned.owner(sized_by);
+        if self.rule != AliasRule::Extended || self.assigned.memories()[memory].keeps_ggml_in_place() {
+            return None;
+        }
+        let (sources, size) = (graph.sources(node), self.assigned.alloc_size(node, sized_by));
+        let mut best: Option<(Bytes, RangeOverlap)> = None;
+        for (slot, distance) in graph.tensors().permitted_overlaps(node) {
+            let Some(source) = sources.get(slot).copied().flatten() else { continue };
+            let Some(range) = self.dying_range(source, sources, step) else { continue };
+            let it = &self.live_ranges.ranges[range];
+            if it.memory != memory || it.start >= step || it.end != step + 1 {
+                continue;
+            }
+            // A view may start within its root, and what is below it is no longer needed.
+            let distance = Bytes(distance.0.saturating_sub(graph.tensors().offset(source).0));
+            let shared = Bytes(it.size.0.min(size.0.saturating_sub(distance.0)));
+            if shared > best.map_or(Bytes::ZERO, |it| it.0) {
+                best = Some((shared, RangeOverlap { source: range, distance }));
+            }
+        }
+        best.map(|(_, overlap)| overlap)
     }
 
     fn choose(&self, node: TensorId, step: u64) -> AliasChoice {
@@ -94,7 +124,8 @@ impl AliasWalk<'_> {
         let theirs = if theirs { self.ggml_choice(node, step) } else { None };
         let source_range = if ours { self.best_source(node, step) } else { None };
         let reads_itself = || graph.sources(node).iter().flatten().any(|source| graph.root(*source) == node);
-        if (theirs, source_range) == (None, None) || reads_itself() {
+        let overlap = if source_range.is_none() { self.best_overlap(node, step) } else { None };
+        if (theirs, source_range, overlap) == (None, None, None) || reads_itself() {
             return AliasChoice::default();
         }
         // Where both give up the same number of bytes of the same memory, as many are alive at every step.
@@ -102,6 +133,7 @@ impl AliasWalk<'_> {
             |range: LiveRangeId| (self.live_ranges.ranges[range].memory, self.live_ranges.ranges[range].size);
         AliasChoice {
             source_range,
+            overlap,
             is_ggml_ahead: theirs.is_some() && source_range.map(given_up) != theirs.map(given_up),
         }
     }

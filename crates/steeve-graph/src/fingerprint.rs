@@ -72,6 +72,10 @@ impl AssignedGraph {
             }
             hash.add(id.index() as u64);
             hash.add(u64::from(tensors.permitted_slots(id)));
+            tensors.permitted_overlaps(id).for_each(|(slot, distance)| {
+                hash.add(slot as u64);
+                hash.add(distance.0);
+            });
             tensor.layout.ne().into_iter().chain(tensor.layout.nb()).for_each(|word| hash.add(word));
             match tensor.view {
                 Some(view) => [view.offset, tensor.nbytes()].into_iter().for_each(|bytes| hash.add(bytes.0)),

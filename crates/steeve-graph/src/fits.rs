@@ -205,7 +205,28 @@ impl GraphPlan {
                 return Err(UnnamedMismatch::NotInPlace { tensor: *node, slot: *slot });
             }
         }
-        Ok(())
+        match self.overlaps.iter().find(|(node, slot)| !self.may_overlap(graph, *node, *slot as usize)) {
+            Some((node, slot)) => Err(UnnamedMismatch::NotInPlace { tensor: *node, slot: *slot }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether the kernel of `node` allows that its result is as far below a source as it is planned, or they share
+    /// no byte.
+    fn may_overlap(&self, graph: &Graph, node: TensorId, slot: usize) -> bool {
+        let Some(source) = graph.sources(node).get(slot).copied().flatten() else { return false };
+        let (Some((memory, result)), Some((_, read))) = (self.block(node), self.block(graph.root(source))) else {
+            return false;
+        };
+        let (blocks, plan) = (memory.plan.problem().blocks(), &memory.plan);
+        let (result, result_size) = (plan.place(result), blocks[result].size);
+        let (read, read_size) = (plan.place(read), blocks[read].size);
+        let disjoint = result.buffer != read.buffer
+            || result.offset.checked_add(result_size).is_none_or(|end| end <= read.offset)
+            || read.offset.checked_add(read_size).is_none_or(|end| end <= result.offset);
+        let start = read.offset.checked_add(graph.tensors().offset(source));
+        let gap = start.and_then(|start| start.0.checked_sub(result.offset.0));
+        disjoint || graph.may_overlap(node, slot).zip(gap).is_some_and(|(distance, gap)| distance.0 <= gap)
     }
 }
 

@@ -153,8 +153,16 @@ impl<'a> GgmlAllocatorRun<'a> {
             let (memory, tensor) = (self.assigned.memories()[memory].name.clone(), self.named(tensor));
             return Err(GraphPlanError::AddressSpace { memory, tensor, size });
         };
-        let range =
-            LiveRange { tensor, memory: owner, sized_by: memory, size, start: step, end: self.end, alias_of: None };
+        let range = LiveRange {
+            tensor,
+            memory: owner,
+            sized_by: memory,
+            size,
+            start: step,
+            end: self.end,
+            alias_of: None,
+            overlap: None,
+        };
         self.record(range, place);
         Ok(())
     }
@@ -210,7 +218,16 @@ impl<'a> GgmlAllocatorRun<'a> {
         }
         old.end = step;
         let alias_of = Some(source_range);
-        let range = LiveRange { tensor: node, memory: owner, sized_by, size, start: step, end: self.end, alias_of };
+        let range = LiveRange {
+            tensor: node,
+            memory: owner,
+            sized_by,
+            size,
+            start: step,
+            end: self.end,
+            alias_of,
+            overlap: None,
+        };
         self.record(range, place);
     }
 

@@ -7,7 +7,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use steeve_plan::{Id, IdVec};
+use steeve_plan::{Bytes, Id, IdVec};
 
 use crate::error::Named;
 use crate::order::check_order;
@@ -247,6 +247,20 @@ impl Graph {
             return true;
         }
         self.permits_overwrite(node, slot) && tensor.nbytes() <= source.nbytes()
+    }
+
+    /// Returns how many bytes below its source in `slot` the result of `node` may start and share bytes with it: the
+    /// kernel has read a byte of the source before it writes there, if it is at least so far ahead. `None` if they must
+    /// be disjoint (or [equal](Self::may_overwrite)). That no other slot touches that root is for the caller to check.
+    ///
+    /// ```
+    /// use steeve_graph::{Bytes, Graph};
+    /// let graph: Graph = "x = input i8[64]; y = ?conv i8[128] x overlaps=0+66 !output".parse()?;
+    /// assert_eq!(graph.may_overlap(graph.nodes()[0], 0), Some(Bytes(66)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn may_overlap(&self, node: TensorId, slot: usize) -> Option<Bytes> {
+        self.tensors.permitted_overlap(node, slot)
     }
 
     /// Returns whether `node` may overwrite the source in some slot, if their layouts allow it.

@@ -101,6 +101,11 @@ impl GraphParts {
         self.tensors.permit_overwrite(tensor, slot);
     }
 
+    /// Allows a tensor's result to start `distance` bytes or more below its source in `slot`, see [`Graph::may_overlap`].
+    pub(crate) fn permit_overlap(&mut self, tensor: TensorId, slot: usize, distance: Bytes) {
+        self.tensors.permit_overlap(tensor, slot, distance);
+    }
+
     /// Puts other nodes in the place of those there are; they run in this order.
     pub fn set_nodes(&mut self, nodes: Vec<TensorId>) {
         self.nodes = nodes;

@@ -14,7 +14,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use steeve_plan::{Block, BlockId, Bytes, Id, IdVec, Lifetime, Problem};
+use steeve_plan::{Block, BlockId, Bytes, Id, IdVec, Lifetime, Overlap, Problem};
 
 use crate::fusion::GroupEnds;
 use crate::{AssignedGraph, Fusion, GraphPlanError, MemoryId, TensorId};
@@ -38,6 +38,17 @@ pub(crate) struct LiveRange {
     pub(crate) end: u64,
     /// The live range whose bytes it is written over in place.
     pub(crate) alias_of: Option<LiveRangeId>,
+    /// The live range that it may share bytes with at its first step, which is the last one of that range.
+    pub(crate) overlap: Option<RangeOverlap>,
+}
+
+/// Bytes that a result may share with a source while that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RangeOverlap {
+    /// The live range of the source.
+    pub(crate) source: LiveRangeId,
+    /// By how many bytes the source must start above the result.
+    pub(crate) distance: Bytes,
 }
 
 /// All live ranges, and which one each tensor has.
@@ -124,6 +135,15 @@ impl LiveRanges {
         aliased
     }
 
+    /// Returns the overlap of a live range as one of blocks; `None` where the source is kept longer than it is read.
+    fn block_overlap(&self, range: &LiveRange, block_of: &IdVec<LiveRangeId, Option<BlockId>>) -> Option<Overlap> {
+        let RangeOverlap { source, distance } = range.overlap?;
+        let it = &self.ranges[source];
+        let meets = it.memory == range.memory && it.end == range.start + 1;
+        let block = block_of[source].filter(|_| meets)?;
+        Some(Overlap { source: block, distance })
+    }
+
     /// Returns one problem for each memory that is not an earlier one under another id, in order.
     pub(crate) fn problems(
         &self,
@@ -138,6 +158,7 @@ impl LiveRanges {
             let Ok(life) = Lifetime::new(range.start, range.end.max(range.start + 1)) else { continue };
             let mut block = Block::new(range.size, life).aligned(memories[range.memory].align);
             block.follows = range.alias_of.and_then(|source_range| block_of[source_range]);
+            block.overlaps = self.block_overlap(range, &block_of);
             block_of[id] = BlockId::from_index(blocks[range.memory].len());
             blocks[range.memory].push(block);
             ranges[range.memory].push(id);

@@ -28,9 +28,9 @@ use crate::liveness::{RootLifetimes, root_lifetimes};
 use crate::{AssignedGraph, Memory, MemoryId, Named, Tensor, TensorId, TensorPlaces};
 
 pub use error::GraphPlanError;
-#[cfg(feature = "json")]
-pub(crate) use memory_solution::unlisted;
 use memory_solution::{MemorySolution, assemble, in_place_aliases, placed};
+#[cfg(feature = "json")]
+pub(crate) use memory_solution::{overlaps, unlisted};
 pub use options::{GraphStrategy, PlanOptions, Reuse, Unread};
 
 /// A proven plan for a graph: one [`Plan`] per memory, and where each tensor is located.
@@ -45,6 +45,8 @@ pub struct GraphPlan {
     pub(crate) unlisted: Vec<TensorId>,
     /// Nodes that are written over a source, with its slot.
     pub(crate) in_place_aliases: Vec<(TensorId, u32)>,
+    /// Nodes whose result shares bytes with a source that they still read, with its slot.
+    pub(crate) overlaps: Vec<(TensorId, u32)>,
 }
 
 /// What a tensor was given.
@@ -523,6 +525,12 @@ impl GraphPlan {
     /// Returns the nodes that are written over a source in place, with its slot.
     pub fn in_place_aliases(&self) -> &[(TensorId, u32)] {
         &self.in_place_aliases
+    }
+
+    /// Returns the nodes whose result shares bytes with a source that they still read, with its slot: what their kernels
+    /// [allow](crate::Graph::may_overlap).
+    pub fn overlaps(&self) -> &[(TensorId, u32)] {
+        &self.overlaps
     }
 
     /// Returns where each tensor with bytes of its own is located, as a claim that [`replay`](crate::replay()) can

@@ -489,16 +489,19 @@ impl<'a> ReplayRun<'a> {
             }
             let alone = sources.iter().flatten().filter(|it| graph.root(**it) == root).count() == 1;
             let equal = graph.tensor(source).layout == graph.tensor(node).layout;
+            let free = || self.extending_memory(root).is_none_or(|memory| !memory.keeps_ggml_in_place());
             let allowed = match self.places.reuse {
                 Reuse::Ggml => graph.tensor(node).op.ggml_in_place() && equal,
                 // Where nodes are fused or run side by side, only what ggml does is known to be safe.
                 Reuse::Extended => {
-                    let free = self.extending_memory(root).is_none_or(|memory| !memory.keeps_ggml_in_place());
-                    graph.may_overwrite(node, slot) && (free || graph.tensor(node).op.ggml_in_place() && equal)
+                    graph.may_overwrite(node, slot) && (free() || graph.tensor(node).op.ggml_in_place() && equal)
                 }
                 Reuse::None => false,
             };
-            if allowed && alone && first == start {
+            let overlaps =
+                || graph.may_overlap(node, slot).is_some_and(|distance| start.saturating_add(distance.0) <= first);
+            let overlaps = self.places.reuse == Reuse::Extended && free() && overlaps();
+            if alone && (overlaps || allowed && first == start) {
                 self.overwritten.insert(index, root);
             } else {
                 let operation = graph.tensors().op_title(graph.tensor(node).op).into();

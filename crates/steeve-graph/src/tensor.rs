@@ -176,6 +176,8 @@ pub struct Tensors {
     /// For each tensor the slots that it may overwrite beside those of its operation, one bit per slot. Ends with the last
     /// tensor that has some, so most tables have none.
     overwrites: Vec<u16>,
+    /// By number and slot, how many bytes below a source the result of a tensor may start; see [`Graph::may_overlap`].
+    overlaps: BTreeMap<(usize, usize), Bytes>,
 }
 
 impl Tensors {
@@ -386,6 +388,25 @@ impl Tensors {
         self.overwrites.get(id.index()).copied().unwrap_or(0)
     }
 
+    /// Allows the result of a tensor to start `distance` bytes or more below its source in `slot`. Slots above 15 are left
+    /// alone: the planner does not look at them.
+    pub(crate) fn permit_overlap(&mut self, id: TensorId, slot: usize, distance: Bytes) {
+        if slot < u16::BITS as usize && self.has_number(id) {
+            self.overlaps.insert((id.index(), slot), distance);
+        }
+    }
+
+    /// Returns the slots whose sources the result of a tensor may overlap, and how many bytes below them it may start.
+    pub(crate) fn permitted_overlaps(&self, id: TensorId) -> impl Iterator<Item = (usize, Bytes)> {
+        let of_tensor = self.overlaps.range((id.index(), 0)..(id.index(), usize::MAX));
+        of_tensor.map(|((_, slot), distance)| (*slot, *distance))
+    }
+
+    /// Returns how many bytes below its source in `slot` the result of a tensor may start.
+    pub(crate) fn permitted_overlap(&self, id: TensorId, slot: usize) -> Option<Bytes> {
+        self.overlaps.get(&(id.index(), slot)).copied()
+    }
+
     fn keep(&mut self, name: &str) -> Result<OtherName, GraphError> {
         if let Some(known) = self.other_ids.get(name) {
             return Ok(*known);
@@ -416,6 +437,7 @@ impl Tensors {
             while self.overwrites.last() == Some(&0) {
                 self.overwrites.pop();
             }
+            drop(self.overlaps.split_off(&(tensors, 0)));
             let mut table = core::mem::take(&mut self.table).into_vec();
             table.truncate(tensors);
             self.table = table.into();
@@ -439,6 +461,7 @@ impl Tensors {
             && self.sources(id) == other.sources(id)
             && self.params(id) == other.params(id)
             && self.permitted_slots(id) == other.permitted_slots(id)
+            && self.permitted_overlaps(id).eq(other.permitted_overlaps(id))
     }
 }
 
@@ -456,6 +479,7 @@ impl Clone for Tensors {
             others: self.others.clone(),
             other_ids: self.other_ids.clone(),
             overwrites: self.overwrites.clone(),
+            overlaps: self.overlaps.clone(),
         }
     }
 }
@@ -478,7 +502,8 @@ impl PartialEq for Tensors {
                 && self.spans == other.spans
                 && self.sources == other.sources
                 && self.params == other.params
-                && self.overwrites == other.overwrites;
+                && self.overwrites == other.overwrites
+                && self.overlaps == other.overlaps;
         }
         let marks = |tensor: &Tensor| (tensor.flags, tensor.external);
         self.len() == other.len() && self.ids().all(|id| self.same(id, other) && marks(&self[id]) == marks(&other[id]))

@@ -83,6 +83,16 @@ pub trait TensorGraph {
     /// Returns the tensors that a node reads.
     fn sources(&self, node: Self::Key) -> impl Iterator<Item = Self::Key>;
 
+    /// Returns what a node computes beside itself, at the same time and from the same sources: the other results of a split, the
+    /// state of a recurrent layer. Nothing by default.
+    ///
+    /// In the graph of numbers each of them is a node of its own just before `node`, with the same operation and sources, and
+    /// `node` reads it, so that all results have bytes of their own when the last source dies. `may_overwrite` and `overlap` are
+    /// asked for `node` alone.
+    fn more_results(&self, _node: Self::Key) -> impl Iterator<Item = Self::Key> {
+        core::iter::empty()
+    }
+
     /// Returns the bytes that a tensor takes.
     fn size(&self, tensor: Self::Key) -> Bytes;
 
@@ -118,6 +128,15 @@ pub trait TensorGraph {
     /// with an [extra lifetime](Memory::extra_lifetime) or fusion.
     fn may_overwrite(&self, _node: Self::Key, _source: Self::Key) -> bool {
         false
+    }
+
+    /// Returns by how many bytes the start of `source` must be above that of the result of `node` where they share bytes:
+    /// writing in the order of its kernel, the result never reaches a byte of `source` that is still to be read. `None`, the
+    /// default, if they must be disjoint or [equal](Self::may_overwrite).
+    ///
+    /// The planner uses it where it may write over a source, but for the sizes: the result may be the larger one.
+    fn overlap(&self, _node: Self::Key, _source: Self::Key) -> Option<Bytes> {
+        None
     }
 
     /// Returns what errors, plan files and pictures call a tensor: its key by default.

@@ -26,6 +26,8 @@ struct Net {
     sources: BTreeMap<&'static str, Vec<&'static str>>,
     views: BTreeMap<&'static str, (&'static str, u64)>,
     overwrites: Vec<(&'static str, &'static str)>,
+    overlaps: BTreeMap<(&'static str, &'static str), u64>,
+    more_results: BTreeMap<&'static str, Vec<&'static str>>,
     memories: BTreeMap<&'static str, u16>,
 }
 
@@ -53,6 +55,18 @@ impl Net {
     fn in_place(mut self, name: &'static str, size: u64, sources: &[&'static str]) -> Self {
         self.overwrites.extend(sources.iter().map(|source| (name, *source)));
         self.node(name, size, sources)
+    }
+
+    /// Adds a node whose result may start `distance` bytes below its only source.
+    fn overlapping(mut self, name: &'static str, size: u64, source: &'static str, distance: u64) -> Self {
+        self.overlaps.insert((name, source), distance);
+        self.node(name, size, &[source])
+    }
+
+    /// Adds a result to a node.
+    fn also(mut self, node: &'static str, result: &'static str, size: u64) -> Self {
+        self.more_results.entry(node).or_default().push(result);
+        self.size_of(result, size)
     }
 
     fn view(mut self, name: &'static str, size: u64, root: &'static str, offset: u64) -> Self {
@@ -118,6 +132,14 @@ impl TensorGraph for Net {
         self.overwrites.contains(&(node, source))
     }
 
+    fn overlap(&self, node: &'static str, source: &'static str) -> Option<Bytes> {
+        self.overlaps.get(&(node, source)).copied().map(Bytes)
+    }
+
+    fn more_results(&self, node: &'static str) -> impl Iterator<Item = &'static str> {
+        self.more_results.get(node).into_iter().flatten().copied()
+    }
+
     fn name(&self, tensor: &'static str) -> String {
         tensor.into()
     }
@@ -169,6 +191,84 @@ fn a_smaller_result_may_overwrite_and_a_larger_one_not() {
     assert_eq!(net(32).plan().peak(), Bytes(64));
     assert_eq!(net(65).plan().overwrites("a"), None);
     assert_eq!(net(65).plan().peak(), Bytes(129));
+}
+
+#[test]
+fn a_result_overlaps_a_dying_source_by_what_its_kernel_allows() {
+    let net = |distance| Net::default().input("x", 64).overlapping("a", 128, "x", distance).output("a");
+    for (distance, peak) in [(0, 128), (64, 128), (65, 129), (127, 191), (128, 192), (1000, 192)] {
+        let plan = net(distance).plan();
+        assert_eq!(plan.peak(), Bytes(peak), "{distance}");
+        assert!(plan.graph_plan().memories()[0].plan.is_optimal(), "{distance}");
+    }
+    // Whoever asks for no reuse gets none.
+    let apart = plan_tensor_graph(&net(64), &PlanOptions::default().with_reuse(Reuse::None)).unwrap();
+    assert_eq!(apart.peak(), Bytes(192));
+}
+
+#[test]
+fn a_source_that_is_needed_again_or_read_twice_is_not_overlapped() {
+    let net = || Net::default().input("x", 64).overlapping("a", 64, "x", 8);
+    assert_eq!(net().output("a").plan().peak(), Bytes(72));
+    assert_eq!(net().output("a").output("x").plan().peak(), Bytes(128));
+    let again = net().node("b", 8, &["a", "x"]).output("b");
+    assert_eq!(again.plan().peak(), Bytes(136));
+    let mut twice = Net::default().input("x", 64).node("a", 64, &["x", "x"]).output("a");
+    twice.overlaps.insert(("a", "x"), 8);
+    assert_eq!(twice.plan().peak(), Bytes(128));
+}
+
+#[test]
+fn a_view_that_starts_within_its_root_is_overlapped_from_there() {
+    let net = Net::default().input("x", 64).view("v", 32, "x", 32).overlapping("a", 64, "v", 40).output("a");
+    // The first half of `x` is not read any more: 8 bytes of distance are left.
+    assert_eq!(net.plan().peak(), Bytes(72));
+}
+
+#[test]
+fn a_plan_with_an_overlap_fits_only_where_the_kernel_still_allows_it() {
+    let net = |distance| Net::default().input("x", 64).overlapping("a", 64, "x", distance).output("a");
+    let plan = net(8).plan();
+    assert!(plan.fits(&net(0)).is_ok());
+    let error = plan.fits(&net(9)).unwrap_err().to_string();
+    assert_eq!(error, "tensor a: planned over its source in slot 0, which it may not overwrite any more");
+    assert!(plan.replay(&net(9)).is_err());
+    // Where they share no byte, nothing is asked.
+    let apart = net(64).plan();
+    assert!(apart.fits(&net(1000)).is_ok());
+}
+
+#[test]
+fn all_results_of_a_node_have_bytes_of_their_own_when_its_sources_die() {
+    let net = || Net::default().input("x", 64).node("a", 64, &["x"]).node("b", 32, &["a"]).also("b", "c", 32);
+    // `x` and `a`; then `a`, `b` and `c`.
+    assert_eq!(net().output("b").output("c").plan().peak(), Bytes(128));
+    // Also a result that no node reads is written.
+    assert_eq!(net().output("b").plan().peak(), Bytes(128));
+    assert_eq!(net().also("b", "d", 64).output("b").plan().peak(), Bytes(192));
+    let read = net().node("e", 64, &["b", "c"]).output("e").plan();
+    assert_eq!(read.places().map(|(key, _)| key).collect::<Vec<_>>(), ["x", "a", "c", "b", "e"]);
+    // Other nodes may reuse what they freed.
+    let free = PlanOptions::default().with_unread(Unread::Free);
+    let later = net().node("e", 96, &["b"]).node("f", 160, &["e"]).output("f");
+    assert_eq!(plan_tensor_graph(&later, &free).unwrap().peak(), Bytes(256));
+}
+
+#[test]
+fn the_main_result_of_a_node_may_overwrite_a_source_and_another_may_not() {
+    let net = || Net::default().input("x", 64).in_place("a", 64, &["x"]).also("a", "b", 64).output("a").output("b");
+    assert_eq!((net().plan().overwrites("a"), net().plan().peak()), (Some("x"), Bytes(128)));
+    let mut other = Net::default().input("x", 64).node("a", 64, &["x"]).also("a", "b", 64).output("a").output("b");
+    other.overwrites.push(("b", "x"));
+    assert_eq!(other.plan().peak(), Bytes(192));
+}
+
+#[test]
+fn results_are_listed_once() {
+    let net = Net::default().input("x", 64).node("a", 64, &["x"]).also("a", "b", 64).output("a");
+    assert!(net.clone().also("a", "b", 64).refusal().contains("twice"), "{}", net.clone().also("a", "b", 64).refusal());
+    assert!(net.clone().also("a", "a", 64).refusal().contains("twice"));
+    assert_eq!(net.also("a", "x", 64).refusal(), "tensor x: listed as an input and as a node");
 }
 
 #[test]
@@ -361,6 +461,24 @@ fn a_plan_survives_its_file() {
 }
 
 #[test]
+fn permitted_overlaps_survive_the_text_of_a_graph() {
+    let net = Net::default().input("x", 64).overlapping("a", 128, "x", 65).output("a");
+    let graph = KeyedGraph::new(&net).unwrap();
+    assert_survives(graph.assigned());
+    assert!(graph.assigned().to_string().contains("overlaps=0+65"), "{}", graph.assigned());
+    let refused = |text: &str| text.parse::<AssignedGraph>().unwrap_err().to_string();
+    assert_eq!(
+        refused("x = input 4; y = neg x overlaps=0+4"),
+        "line 1, column 24: expected overwrites= and overlaps= only where the table does not have the operation"
+    );
+    assert_eq!(
+        refused("x = input 4; y = ?f 4 x overlaps=1+4"),
+        "line 1, column 25: expected slots of sources, each below 16"
+    );
+    assert_eq!(refused("x = input 4; y = ?f 4 x overlaps=0"), "line 1, column 35: expected +");
+}
+
+#[test]
 fn permissions_survive_the_text_of_a_graph() {
     let graph = |text: &str| text.parse::<AssignedGraph>().map_err(|error| error.to_string());
     let peak = |text| plan_graph(&graph(text).unwrap(), &PlanOptions::default()).unwrap().peak();
@@ -368,7 +486,7 @@ fn permissions_survive_the_text_of_a_graph() {
     assert_eq!(peak("x = input f32[64]; y = ?my f32[64] x overwrites=0; z = ?my f32[64] y overwrites=0 !output"), ours);
     assert_eq!(peak("x = input f32[64]; y = ?my f32[64] x; z = ?my f32[64] y !output"), Bytes(2 * ours.0));
     let refused = |end: &str| graph(&format!("x = input f32[64]; y = {end}")).unwrap_err();
-    let only = "expected overwrites= only where the table does not have the operation";
+    let only = "expected overwrites= and overlaps= only where the table does not have the operation";
     assert!(refused("?ADD f32[64] x x overwrites=0").ends_with(only));
     assert!(refused("?my f32[64] x overwrites=1").ends_with("expected slots of sources, each below 16"));
     let net = Net::default().input("x", 64).external("w", 8).in_place("a", 32, &["w", "x"]).output("a");
@@ -461,6 +579,12 @@ impl TensorGraph for Presented<'_> {
 
     fn size(&self, tensor: Key) -> Bytes {
         Bytes(self.assigned.graph().tensor(tensor.0).nbytes().0 / self.shrink)
+    }
+
+    fn overlap(&self, node: Key, source: Key) -> Option<Bytes> {
+        let graph = self.assigned.graph();
+        let slot = graph.sources(node.0).iter().position(|it| *it == Some(source.0))?;
+        graph.may_overlap(node.0, slot).map(|distance| Bytes(distance.0 / self.shrink))
     }
 
     fn inputs(&self) -> impl Iterator<Item = Key> {

@@ -11,10 +11,11 @@ use core::fmt;
 
 use crate::capacity_search::{CapacityResult, RefutationMeaning, SearchTarget, search_capacities};
 use crate::items::{Item, ItemSet};
+use crate::overlap_search::search_overlaps;
 use crate::random_greedy::random_greedy;
 use crate::search_budget::{ProgressCallback, SearchBudget};
 use crate::strategy::Solution;
-use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
+use crate::{Bound, BufferId, Bytes, Id, Offset, Place, Problem, lower_bound};
 
 /// Settings of [`Strategy::Best`](crate::Strategy::Best): how long to search, and with how many threads.
 ///
@@ -93,21 +94,67 @@ pub(crate) struct SearchResult {
 pub(crate) fn search(
     problem: &Problem,
     items: &ItemSet,
-    bound: Bytes,
+    bound: Bound,
     first: Solution,
     settings: &Best,
     watch: &mut ProgressCallback<'_>,
 ) -> SearchResult {
-    let mut budget = SearchBudget::new(settings.budget, watch, first.peak, bound);
-    let goal = match SearchGoal::new(problem, bound) {
+    let mut budget = SearchBudget::new(settings.budget, watch, first.peak, bound.bytes);
+    let goal = match SearchGoal::new(problem, bound.bytes) {
         Some(goal) if first.peak > goal.target_peak => goal,
-        _ => return SearchResult { solution: first, at_least: bound, nodes: 0 },
+        _ => return SearchResult { solution: first, at_least: bound.bytes, nodes: 0 },
     };
+    let (solution, at_least) = if problem.has_overlaps() {
+        (search_with_overlaps(problem, items, bound, first, goal, settings, &mut budget), bound.bytes)
+    } else {
+        search_apart(problem, items, first, goal, settings, &mut budget)
+    };
+    SearchResult { solution, at_least, nodes: budget.nodes() }
+}
+
+/// Searches among placements with overlaps, and with half of the budget among those without, if one of them could be
+/// lower. No search here is complete, so nothing but the bound is proved.
+fn search_with_overlaps(
+    problem: &Problem,
+    items: &ItemSet,
+    bound: Bound,
+    first: Solution,
+    goal: SearchGoal,
+    settings: &Best,
+    budget: &mut SearchBudget<'_, '_>,
+) -> Solution {
+    let apart = problem.without_overlaps();
+    let apart_bound = lower_bound(&apart).bytes;
+    let apart_goal = SearchGoal::new(&apart, apart_bound).filter(|_| first.peak > apart_bound);
+    let overlapping = |first, budget: &mut SearchBudget<'_, '_>| {
+        search_overlaps(problem, items, goal.target_peak, bound.step, first, budget)
+    };
+    let Some(apart_goal) = apart_goal else { return overlapping(first, budget) };
+    let best = budget.with_half(|budget| overlapping(first, budget));
+    if best.peak <= goal.target_peak.max(apart_goal.target_peak) {
+        return if best.peak > goal.target_peak { overlapping(best, budget) } else { best };
+    }
+    // Its bound is not that of the problem, so it is not reported.
+    let (found, _) =
+        budget.on_subproblem(|budget| search_apart(&apart, items, best.clone(), apart_goal, settings, budget));
+    if found.peak < best.peak { found } else { best }
+}
+
+/// Searches among placements in which no two live blocks overlap. Returns what is proved of them as well.
+fn search_apart(
+    problem: &Problem,
+    items: &ItemSet,
+    first: Solution,
+    goal: SearchGoal,
+    settings: &Best,
+    budget: &mut SearchBudget<'_, '_>,
+) -> (Solution, Bytes) {
+    let bound = goal.bound;
     let mut best = first;
     let mut at_least = bound;
     let limit = problem.max_buffer().map_or(u64::MAX, |limit| limit.0);
     if !items.has_pins() && bound.0 <= limit {
-        (best, at_least) = one_buffer(problem, items, best, goal, settings, &mut budget);
+        (best, at_least) = one_buffer(problem, items, best, goal, settings, budget);
     }
     let open = |best: &Solution| match goal.target {
         SearchTarget::Minimum => best.peak > at_least,
@@ -120,9 +167,9 @@ pub(crate) fn search(
     // The rest of the budget goes to randomised passes: there are pins, several buffers, mixed alignments, tails, or
     // too many blocks for the search, which would have used the budget up otherwise.
     if open(&best) && !budget.is_spent() {
-        best = random_greedy(problem, items, best, goal, &mut budget);
+        best = random_greedy(problem, items, best, goal, budget);
     }
-    SearchResult { solution: best, at_least, nodes: budget.nodes() }
+    (best, at_least)
 }
 
 /// The peak at which a search may stop.

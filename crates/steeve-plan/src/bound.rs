@@ -1,7 +1,8 @@
 //! Computes the fewest bytes that any plan of a problem needs. O(n log n).
 //!
 //! Three arguments, and the strongest wins:
-//! - blocks that are alive at the same step must not overlap, so their bytes add up;
+//! - blocks that are alive at the same step must not overlap, so their bytes add up; of two that may, what they can
+//!   share at most counts once;
 //! - a buffer extends at least to the end of its last pinned block;
 //! - two blocks above half the size of the largest possible buffer never share one at the same time. For each size,
 //!   as many buffers reach it as there are such blocks alive together, and the buffers' sizes are the sum over sizes:
@@ -15,7 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::birth_steps::BirthSteps;
-use crate::{Block, Bytes, Id, Problem, Step};
+use crate::{Block, BlockId, Bytes, Id, Lifetime, Overlap, Problem, Step};
 
 /// A number of bytes below which no plan exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,30 @@ pub(crate) fn occupied(block: &Block) -> u64 {
     (block.size.0 + mask) & !mask
 }
 
+/// A source and the block that may overlap it.
+struct SharingPair {
+    source: BlockId,
+    result: BlockId,
+    /// The most bytes that they can share; above 0.
+    shared: u64,
+}
+
+/// Returns the pairs of blocks that can share bytes.
+///
+/// Say the result starts `d` bytes below its source and overlaps it. Then `d` is at least the distance and a multiple of
+/// the smaller alignment, and they share at most all bytes of the source, and at most all of the result but the lowest
+/// `d`.
+fn sharing_pairs(problem: &Problem) -> impl Iterator<Item = SharingPair> {
+    let blocks = problem.blocks();
+    blocks.pairs().filter_map(|(id, result)| {
+        let Overlap { source: source_id, distance } = result.overlaps?;
+        let source = &blocks[source_id];
+        let least = source.align.min(result.align).round_up(distance)?.0;
+        let shared = occupied(source).min(occupied(result).saturating_sub(least));
+        (shared > 0).then_some(SharingPair { source: source_id, result: id, shared })
+    })
+}
+
 /// Computes the most bytes alive at a step, and the first such step. [`Problem::new`] keeps the sum in range.
 fn most_live(problem: &Problem) -> (Bytes, Option<Step>) {
     let blocks = || problem.blocks().iter().filter(|it| it.size > Bytes::ZERO);
@@ -96,6 +121,13 @@ fn most_live(problem: &Problem) -> (Bytes, Option<Step>) {
         let (start, end) = (births.number(block.life.start()), births.number(block.life.end()));
         change[start] = change[start].wrapping_add(occupied(block));
         change[end] = change[end].wrapping_sub(occupied(block));
+    }
+    // Pairs that share bytes do so at one step. At a step no block is in two pairs, so what they share adds up.
+    for SharingPair { source, result, shared } in sharing_pairs(problem) {
+        let (source, result) = (&problem.blocks()[source], &problem.blocks()[result]);
+        let (start, end) = (births.number(result.life.start()), births.number(source.life.end()));
+        change[start] = change[start].wrapping_sub(shared);
+        change[end] = change[end].wrapping_add(shared);
     }
     let (mut live, mut most, mut step) = (0u64, 0, None);
     for (number, change) in change.iter().enumerate() {
@@ -128,10 +160,10 @@ fn pinned_reach(problem: &Problem) -> Bytes {
 /// most such blocks alive together is the number of buffers of at least that size.
 fn limited_buffers_bound(problem: &Problem, limit: Bytes) -> Bytes {
     let largest = problem.blocks().iter().map(occupied).max().unwrap_or(0);
-    let half = limit.0.max(largest) / 2;
-    let mut big: Vec<&Block> = problem.blocks().iter().filter(|it| occupied(it) > half).collect();
-    big.sort_by_key(|it| core::cmp::Reverse(occupied(it)));
-    let mut starts: Vec<Step> = big.iter().map(|it| it.life.start()).collect();
+    let most = limit.0.max(largest);
+    let mut big: Vec<(u64, Lifetime)> = single_lives(problem, most).filter(|(bytes, _)| *bytes > most / 2).collect();
+    big.sort_by_key(|(bytes, _)| core::cmp::Reverse(*bytes));
+    let mut starts: Vec<Step> = big.iter().map(|(_, life)| life.start()).collect();
     starts.sort_unstable();
     starts.dedup();
     // The most are alive together at some start, so starts are the only steps to count at.
@@ -139,12 +171,30 @@ fn limited_buffers_bound(problem: &Problem, limit: Bytes) -> Bytes {
     let mut alive = MaxCountTree::new(starts.len());
     let mut total = 0u64;
     let mut blocks = big.iter().peekable();
-    while let Some(block) = blocks.next() {
-        alive.add(at(block.life.start()), at(block.life.end()));
-        let next = blocks.peek().map_or(0, |next| occupied(next));
-        total = total.saturating_add(alive.most().saturating_mul(occupied(block) - next));
+    while let Some((bytes, life)) = blocks.next() {
+        alive.add(at(life.start()), at(life.end()));
+        let next = blocks.peek().map_or(0, |(next, _)| *next);
+        total = total.saturating_add(alive.most().saturating_mul(bytes - next));
     }
     Bytes(total)
+}
+
+/// Returns what each block occupies, and when it shares its buffer with no other large block: all its life, but for the
+/// step at which it may be overlapped within a buffer of `most` bytes. Without that step a life is not empty, since a
+/// source is born before the block that overlaps it.
+fn single_lives(problem: &Problem, most: u64) -> impl Iterator<Item = (u64, Lifetime)> {
+    let blocks = problem.blocks();
+    let mut lives: Vec<Lifetime> = blocks.iter().map(|it| it.life).collect();
+    for SharingPair { source, result, shared } in sharing_pairs(problem) {
+        let together = occupied(&blocks[source]) + (occupied(&blocks[result]) - shared);
+        let life = &mut lives[source.index()];
+        if together <= most
+            && let Ok(shorter) = Lifetime::new(life.start(), blocks[result].life.start())
+        {
+            *life = shorter;
+        }
+    }
+    blocks.iter().map(occupied).zip(lives)
 }
 
 /// Counts over steps, as a tree of maxima with pending sums: adds one to a range and returns the maximum in O(log n).

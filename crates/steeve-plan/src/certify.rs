@@ -8,11 +8,14 @@
 //!                                ^ not beyond ^          ^ not before the end
 //! ```
 //!
+//! (Two blocks that may overlap do so at one step, and count as one range there: `overlap_sweep`.)
+//!
 //! The set holds ranks (positions in the order of buffers and offsets) as bits in a tree of 64-bit words: an ordered
 //! map whose every operation touches four words for a million blocks. No code here is shared with the strategies that
 //! make placements; the live bytes are counted again as well. (What the bound adds to them for pins and for limited
 //! buffers comes from `bound`; it decides only whether a plan may be called optimal.)
 
+mod overlap_sweep;
 mod rank_set;
 mod violation;
 
@@ -26,13 +29,13 @@ use rank_set::{RankSet, sort_by_number};
 
 use crate::bound::bound_above;
 use crate::plan::Plan;
-use crate::{Block, BlockId, BufferId, Bytes, Id, IdVec, Offset, Place, Placement, Problem, Step};
+use crate::{Block, BlockId, BufferId, Bytes, Id, IdVec, Offset, Overlap, Place, Placement, Problem, Step};
 
 /// Proves that `placement` solves `problem`: the only way to a [`Plan`].
 ///
 /// Every block is aligned, in range and where it is pinned; a block that follows another has the same place; no two
-/// live blocks share a byte; no buffer, and not their sum, exceeds its limit. Fails with every violation found. O(n log
-/// n).
+/// live blocks share a byte, unless one [overlaps](crate::Overlap) the other and starts far enough below it; no buffer,
+/// and not their sum, exceeds its limit. Fails with every violation found. O(n log n).
 ///
 /// ```
 /// use steeve_plan::{Block, Bytes, Lifetime, Offset, Place, Placement, Problem, certify};
@@ -73,7 +76,9 @@ pub fn certify(problem: Problem, placement: Placement) -> Result<Plan, Violation
     {
         wrong.push(Violation::OverCapacity { peak, capacity });
     }
-    match LivenessSweep::new(&problem, places, &buffers).sweep() {
+    let sweep = LivenessSweep::new(&problem, places, &buffers);
+    let most_live = if problem.has_overlaps() { sweep.sweep_with_overlaps(&problem, places) } else { sweep.sweep() };
+    match most_live {
         Some((live, step)) if wrong.is_empty() => {
             let bound = bound_above(&problem, live, step);
             Ok(Plan::proven(problem, placement, buffers, peak, bound))
@@ -236,7 +241,12 @@ impl LivenessSweep {
 /// At most this many violations are listed: pairs grow with the square of the blocks.
 const MAX_VIOLATIONS: usize = 100_000;
 
-/// Finds every pair of live blocks that share a byte, in the order of time. Only for placements that are known to be
+/// Returns whether a block at `result` is as far below its source at `source`, of the same buffer, as it has to be.
+fn keeps_distance(overlap: Overlap, source: u64, result: u64) -> bool {
+    result <= source && source - result >= overlap.distance.0
+}
+
+/// Finds every pair of live blocks that share a byte without permission, in the order of time. Only for placements that are known to be
 /// wrong: each new block is compared with all live blocks of its buffer that start close enough to reach it.
 fn find_overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut Vec<Violation>) {
     let blocks = problem.blocks();
@@ -266,7 +276,21 @@ fn find_overlaps(problem: &Problem, places: &IdVec<BlockId, Place>, wrong: &mut 
                 return;
             }
             let offset = Offset(first.max(start));
-            wrong.push(Violation::Overlap { block, other, buffer, offset, step });
+            // A source is born before the block that overlaps it, so `other` is never the source of `block`.
+            match blocks[other].overlaps.filter(|overlap| overlap.source == block) {
+                None => wrong.push(Violation::Overlap { block, other, buffer, offset, step }),
+                Some(overlap) if keeps_distance(overlap, start, first) => {}
+                Some(Overlap { distance, .. }) => {
+                    let (start, overlapped) = (Offset(first), Offset(start));
+                    wrong.push(Violation::OverlapTooClose {
+                        block: other,
+                        overlaps: block,
+                        start,
+                        overlapped,
+                        distance,
+                    });
+                }
+            }
         }
         alive.insert(key(other), last);
     }

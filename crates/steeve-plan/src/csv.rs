@@ -15,6 +15,7 @@
 //! | `offset` | the offset of the block: a plan, or a pin | it has no place yet |
 //! | `buffer` | in which buffer that is | 0 |
 //! | `follows` | the id of the block whose bytes it reuses in place | it follows no block |
+//! | `overlaps`, `distance` | the id of the block that it may [overlap](crate::Overlap), and how far below that one it then starts at least | it overlaps no block (one without the other is an error) |
 //!
 //! Spaces around fields, Windows line ends, a byte order mark, blank lines and a missing last line end are fine, and so
 //! are capitals in the header. A field in double quotes may hold commas, line ends, outer spaces and (doubled) quotes.
@@ -36,8 +37,8 @@ pub use error::{Column, CsvError, CsvFault, TableError};
 use records::RecordReader;
 
 use crate::{
-    Align, Block, BlockId, BufferId, Bytes, Id, IdVec, InputLimit, Lifetime, Offset, Place, Placement, Plan, Problem,
-    ProblemError,
+    Align, Block, BlockId, BufferId, Bytes, Id, IdVec, InputLimit, Lifetime, Offset, Overlap, Place, Placement, Plan,
+    Problem, ProblemError,
 };
 
 /// Reads a block list.
@@ -104,7 +105,7 @@ pub struct Table {
 
 impl Table {
     /// Creates a table. Fails unless there are as many names and places as blocks, the names are unique and not empty,
-    /// and each block follows one of the table, if any. Drops pins of `blocks`; `places` gives the places of blocks.
+    /// and each block follows and overlaps one of the table, if any. Drops pins of `blocks`; `places` gives the places of blocks.
     pub fn new(
         ids: impl Into<IdVec<BlockId, String>>,
         blocks: impl Into<IdVec<BlockId, Block>>,
@@ -130,6 +131,11 @@ impl Table {
                 && follows.index() >= ids.len()
             {
                 return Err(TableError::FollowsMissingBlock { id: ids[block].clone(), follows });
+            }
+            if let Some(Overlap { source: overlaps, .. }) = blocks[block].overlaps
+                && overlaps.index() >= ids.len()
+            {
+                return Err(TableError::OverlapsMissingBlock { id: ids[block].clone(), overlaps });
             }
         }
         Ok(Self { ids, blocks, places, by_name })
@@ -223,6 +229,9 @@ impl Table {
         if self.blocks.iter().any(|block| block.follows.is_some()) {
             columns.push(Column::Follows);
         }
+        if self.blocks.iter().any(|block| block.overlaps.is_some()) {
+            columns.extend([Column::Overlaps, Column::Distance]);
+        }
         columns
     }
 
@@ -237,6 +246,8 @@ impl Table {
             Column::Buffer => place.map_or(Ok(()), |place| write!(f, "{}", place.buffer)),
             Column::Offset => place.map_or(Ok(()), |place| write!(f, "{}", place.offset)),
             Column::Follows => block.follows.map_or(Ok(()), |before| write_text(&self.ids[before], f)),
+            Column::Overlaps => block.overlaps.map_or(Ok(()), |it| write_text(&self.ids[it.source], f)),
+            Column::Distance => block.overlaps.map_or(Ok(()), |it| write!(f, "{}", it.distance)),
         }
     }
 }
@@ -353,6 +364,19 @@ impl CsvRow<'_, '_> {
         Ok(Block::new(Bytes(self.number(Column::Size)?), life).aligned(align))
     }
 
+    /// Returns the name of the block to overlap, with the distance. One without the other is an error.
+    fn overlap(&self) -> Result<Option<(&str, Bytes)>, CsvError> {
+        let source = self.field(Column::Overlaps).filter(|name| !name.is_empty());
+        match (source, self.optional_number(Column::Distance)?) {
+            (None, None) => Ok(None),
+            (Some(source), Some(distance)) => Ok(Some((source, Bytes(distance)))),
+            (Some(source), None) => {
+                Err(self.error(Column::Overlaps, CsvFault::OverlapWithoutDistance { found: source.to_string() }))
+            }
+            (None, Some(distance)) => Err(self.error(Column::Distance, CsvFault::DistanceWithoutOverlap { distance })),
+        }
+    }
+
     fn place(&self) -> Result<Option<Place>, CsvError> {
         let buffer = self.optional_number(Column::Buffer)?;
         match (self.optional_number(Column::Offset)?, buffer) {
@@ -393,6 +417,7 @@ struct TableBuilder {
     lines: Vec<usize>,
     /// A block may follow one that is listed later, so names are looked up at the end.
     follows: Vec<(usize, String)>,
+    overlaps: Vec<(usize, String, Bytes)>,
 }
 
 impl TableBuilder {
@@ -408,6 +433,9 @@ impl TableBuilder {
             && !before.is_empty()
         {
             self.follows.push((index, before.to_string()));
+        }
+        if let Some((source, distance)) = row.overlap()? {
+            self.overlaps.push((index, source.to_string(), distance));
         }
         self.places.push(row.place()?);
         self.blocks.push(row.block()?);
@@ -435,6 +463,12 @@ impl TableBuilder {
             match find(&ids, &by_name, &found) {
                 Some(before) => self.blocks[index].follows = Some(before),
                 None => return Err(at(self.lines[index], Column::Follows, CsvFault::FollowsMissingBlock { found })),
+            }
+        }
+        for (index, found, distance) in self.overlaps {
+            match find(&ids, &by_name, &found) {
+                Some(source) => self.blocks[index].overlaps = Some(Overlap { source, distance }),
+                None => return Err(at(self.lines[index], Column::Overlaps, CsvFault::OverlapsMissingBlock { found })),
             }
         }
         Ok(Table { ids, blocks: self.blocks.into(), places: self.places.into(), by_name })

@@ -12,10 +12,11 @@ use crate::descent::{DescentKey, GroupedPacking};
 use crate::greedy::{GapFit, PassLimits, PlacementOrder, greedy, order};
 use crate::items::{Item, ItemSet, up};
 use crate::niche::{NicheOutcome, NicheSearch};
+use crate::overlap_search::quick_overlap_passes;
 use crate::packing::Packing;
 use crate::sections::Sections;
 use crate::strategy::Solution;
-use crate::{BufferId, Bytes, Id, Offset, Place, Problem};
+use crate::{Bound, BufferId, Bytes, Id, Offset, Place, Problem, lower_bound};
 
 /// The descents, in the order of how often they are the first to reach the bound.
 const DESCENTS: [(DescentKey, TimeDirection); 6] = [
@@ -56,6 +57,21 @@ const MAX_ITEMS_SHORT_SEARCH: usize = 256;
 enum TimeDirection {
     Forward,
     Backward,
+}
+
+/// Runs the passes for blocks that overlap, and all others with every block kept apart from its source; returns the best
+/// result. Returns `None` only if no pass could place the blocks at all.
+pub(crate) fn fast_with_overlaps(problem: &Problem, items: &ItemSet, bound: Bound) -> Option<Solution> {
+    let overlapping = quick_overlap_passes(problem, items, bound.bytes, bound.step, None);
+    let apart = problem.without_overlaps();
+    let apart_bound = lower_bound(&apart).bytes;
+    // Pinned blocks may overlap, and then blocks apart are bounded by more than some plan needs.
+    let at_bound = |found: &Solution| found.peak <= apart_bound && !items.has_pins() || found.peak <= bound.bytes;
+    if overlapping.as_ref().is_some_and(at_bound) {
+        return overlapping;
+    }
+    let apart = fast(&apart, items, apart_bound);
+    [overlapping, apart].into_iter().flatten().min_by_key(|it| it.peak)
 }
 
 /// Runs all passes and returns the best result. Returns `None` only if no pass could place the blocks at all.

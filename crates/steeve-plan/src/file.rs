@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::csv::{Table, TableError};
 use crate::{
-    Align, Block, BlockId, BufferId, Bytes, Clipped, Id, IdVec, InputLimit, InputTooLarge, Lifetime, Offset, Place,
-    Plan, lower_bound,
+    Align, Block, BlockId, BufferId, Bytes, Clipped, Id, IdVec, InputLimit, InputTooLarge, Lifetime, Offset, Overlap,
+    Place, Plan, lower_bound,
 };
 
 /// The name of the schema.
@@ -124,9 +124,34 @@ pub struct FileBlock {
     /// The block of this memory whose bytes it reuses in place, by its index.
     #[serde(default, skip_serializing_if = "is_default")]
     pub follows: Option<BlockId>,
+    /// The block of this memory that it may share bytes with at its first step.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub overlaps: Option<FileOverlap>,
     /// For the plan of a graph: the tensor that is allocated there.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tensor: Option<FileTensor>,
+}
+
+/// The [`Overlap`] of a [`FileBlock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileOverlap {
+    /// The source that it may overlap, by its index.
+    pub block: BlockId,
+    /// How far below its source it starts at least, if they share bytes.
+    pub distance: Bytes,
+}
+
+impl From<Overlap> for FileOverlap {
+    fn from(overlap: Overlap) -> Self {
+        Self { block: overlap.source, distance: overlap.distance }
+    }
+}
+
+impl From<FileOverlap> for Overlap {
+    fn from(overlap: FileOverlap) -> Self {
+        Self { source: overlap.block, distance: overlap.distance }
+    }
 }
 
 /// The tensor of a [`FileBlock`].
@@ -423,6 +448,7 @@ impl FileBlock {
             buffer: place.buffer,
             offset: place.offset,
             follows: block.follows,
+            overlaps: block.overlaps.map(FileOverlap::from),
             tensor: None,
         }
     }
@@ -454,6 +480,7 @@ impl FileMemory {
     pub fn problem_blocks(&self) -> Vec<Block> {
         let block = |it: &FileBlock| Block {
             follows: it.follows,
+            overlaps: it.overlaps.map(Overlap::from),
             ..Block::new(it.size, it.live).aligned(it.alignment.unwrap_or(self.alignment))
         };
         self.blocks.iter().map(block).collect()

@@ -10,8 +10,8 @@ use std::vec::Vec;
 
 use crate::random::RandomGenerator;
 use crate::{
-    Align, Best, Block, BlockId, Budget, BufferId, Bytes, FreeList, Id, Lifetime, Offset, Place, PlaceError, Placement,
-    Problem, ProblemError, SearchProgress, Strategy, certify, csv, lower_bound, place_watched, plan,
+    Align, Best, Block, BlockId, Budget, BufferId, Bytes, FreeList, Id, Lifetime, Offset, Overlap, Place, PlaceError,
+    Placement, Problem, ProblemError, SearchProgress, Strategy, certify, csv, lower_bound, place, place_watched, plan,
 };
 
 /// Returns how many inputs each fuzz body gets in a test: the environment variable `STEEVE_FUZZ`, else `default`.
@@ -90,6 +90,8 @@ pub enum ProblemFeatures {
     Pins,
     /// A limit on the size of a buffer.
     Limit,
+    /// Blocks that overlap a source that dies as they are born.
+    Overlaps,
     /// All of it.
     All,
 }
@@ -115,8 +117,9 @@ pub fn problem(dice: &mut ByteDice<'_>) -> Problem {
         ProblemFeatures::Followers,
         ProblemFeatures::Pins,
         ProblemFeatures::Limit,
+        ProblemFeatures::Overlaps,
         ProblemFeatures::All,
-    ][dice.roll(5) as usize];
+    ][dice.roll(6) as usize];
     let blocks = [8, 24, 60][dice.roll(3) as usize];
     let size = [4, 40, 250][dice.roll(3) as usize];
     problem_of_shape(dice, ProblemShape { blocks, steps: 20, size, alignments, extras })
@@ -147,9 +150,21 @@ pub fn problem_of_shape(dice: &mut ByteDice<'_>, shape: ProblemShape) -> Problem
                 follows = BlockId::from_index(before);
             }
         }
+        let mut overlaps = None;
+        if has(ProblemFeatures::Overlaps) && follows.is_none() && dice.roll(3) > 0 && !blocks.is_empty() {
+            let source = dice.roll(blocks.len() as u64) as usize;
+            let life = blocks[source].life;
+            if !followed[source] && life.end().0 - life.start().0 > 1 {
+                // What is overlapped is not followed, and the other way round.
+                followed[source] = true;
+                start = life.end().0 - 1;
+                let distance = Bytes([0, 1, dice.roll(12), dice.roll(shape.size)][dice.roll(4) as usize]);
+                overlaps = BlockId::from_index(source).map(|source| Overlap { source, distance });
+            }
+        }
         let life = Lifetime::new(start, start + length).expect("not empty");
         let mut block = Block::new(Bytes(size), life).aligned(Align::new(align).expect("a power of two"));
-        block.follows = follows;
+        (block.follows, block.overlaps) = (follows, overlaps);
         if has(ProblemFeatures::Pins) && follows.is_none() && dice.once_in(4) {
             let buffer = BufferId::from_index(usize::from(has(ProblemFeatures::Limit) && dice.once_in(3)));
             let offset = Offset(dice.roll(12) * 8 * align);
@@ -199,6 +214,19 @@ pub fn problem_of_extremes(dice: &mut ByteDice<'_>) -> Result<Problem, ProblemEr
                 block.size = block.size.min(blocks[before].size);
                 block.life = life;
                 block.follows = BlockId::from_index(before);
+            }
+        }
+        if block.follows.is_none() && dice.once_in(3) && !blocks.is_empty() {
+            let source = dice.roll(blocks.len() as u64) as usize;
+            let last = blocks[source].life.end().0 - 1;
+            // Sometimes the source is taken or born too late, and then the problem is refused.
+            if let Ok(life) = Lifetime::new(last, last.saturating_add(1 + dice.roll(6)))
+                && (!followed[source] || dice.once_in(9))
+            {
+                followed[source] = true;
+                block.life = life;
+                let distance = Bytes(or_extreme(dice, rarity, 250));
+                block.overlaps = BlockId::from_index(source).map(|source| Overlap { source, distance });
             }
         }
         if block.follows.is_none() && dice.once_in(5) {
@@ -298,6 +326,8 @@ pub fn strategy_body(bytes: &[u8]) {
         problem(&mut dice)
     };
     let bound = lower_bound(&problem);
+    let apart = without_overlaps(&problem);
+    assert!(bound.bytes <= lower_bound(&apart).bytes, "permission to overlap raises the bound");
     judge(&problem, any_placement(&mut dice, problem.blocks().len()));
     assert_survives(&as_table(&problem));
     let best = Strategy::Best(Best::new(Budget::Nodes(300)));
@@ -326,7 +356,17 @@ pub fn strategy_body(bytes: &[u8]) {
         assert_eq!(plan.report().blocks, problem.blocks().len());
         judge(&problem, Placement::new(plan.places().clone()));
         before = plan.peak().0;
+        if strategy == Strategy::Fast
+            && let Ok(apart) = place(&apart, &strategy)
+        {
+            assert!(outcome.peak <= apart.peak, "{} with overlaps, {} without", outcome.peak, apart.peak);
+        }
     }
+}
+
+/// Returns a problem without the permission to overlap.
+pub fn without_overlaps(problem: &Problem) -> Problem {
+    problem.without_overlaps()
 }
 
 /// Returns a place for each block, most of them wrong.

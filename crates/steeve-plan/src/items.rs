@@ -2,12 +2,15 @@
 //!
 //! A chain of blocks that follow each other moves as one, so it is one item as large as its largest block. (Descents
 //! and greedy passes use one step at which a chain shrinks, and the free list of `BestFit` all of them.) O(n).
+//!
+//! An item says nothing of overlaps: what works on items keeps them apart, and `overlap_search` finds the distances of
+//! the blocks that meet.
 
 use alloc::vec::Vec;
 
 use crate::bound::occupied;
 use crate::problem::heads;
-use crate::{Block, Bytes, Id, IdVec, Place, Placement, Problem, Step};
+use crate::{Block, BlockId, Bytes, Id, IdVec, Place, Placement, Problem, Step};
 
 crate::id_type! {
     /// An item to place.
@@ -89,6 +92,11 @@ impl ItemSet {
         Self { items, owner, exact }
     }
 
+    /// Returns the item of a block; `None` if the block needs no bytes.
+    pub(crate) fn owner(&self, block: BlockId) -> Option<ItemId> {
+        self.owner.get(block.index()).copied().flatten()
+    }
+
     pub(crate) fn has_pins(&self) -> bool {
         self.items.iter().any(|item| item.pinned.is_some())
     }
@@ -114,7 +122,7 @@ impl ItemSet {
     pub(crate) fn placement(&self, problem: &Problem, places: &[Place]) -> Placement {
         let blocks = problem.blocks();
         let heads = self.owner.iter().any(Option::is_none).then(|| heads(blocks));
-        let place_of = |(block, owner): (crate::BlockId, &Option<ItemId>)| match owner {
+        let place_of = |(block, owner): (BlockId, &Option<ItemId>)| match owner {
             Some(item) => places[item.index()],
             None => {
                 let head = heads.as_ref().map_or(block, |heads| heads[block]);

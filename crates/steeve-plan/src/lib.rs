@@ -67,6 +67,7 @@ mod id;
 mod input_limit;
 mod clipped;
 mod problem;
+mod overlap;
 mod birth_steps;
 mod bound;
 mod placement;
@@ -85,6 +86,7 @@ mod free_list;
 mod best_fit;
 mod descent;
 mod greedy;
+mod overlap_search;
 mod fast;
 mod best;
 #[cfg(feature = "std")]
@@ -106,6 +108,7 @@ pub use clipped::Clipped;
 pub use free_list::FreeList;
 pub use id::{BlockId, BufferId, Id, IdVec};
 pub use input_limit::{InputLimit, InputTooLarge};
+pub use overlap::Overlap;
 #[cfg(feature = "std")]
 pub use parse_budget::BudgetError;
 pub use placement::Placement;

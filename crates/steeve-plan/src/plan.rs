@@ -79,6 +79,12 @@ impl Plan {
         events.sort_unstable();
         let mut tops: Vec<alloc::collections::BTreeSet<(u64, BlockId)>> = Vec::new();
         tops.resize_with(self.buffers.len(), Default::default);
+        let mut shared_by_source = alloc::vec![0; blocks.len()];
+        for (id, block) in blocks.pairs() {
+            if let Some(overlap) = block.overlaps {
+                shared_by_source[overlap.source.index()] = self.shared_with_source(id);
+            }
+        }
         let (mut live, mut top) = (0, 0);
         let mut points: Vec<ProfilePoint> = Vec::new();
         for (step, change, id) in events {
@@ -87,11 +93,11 @@ impl Plan {
             top -= ends.last().map_or(0, |end| end.0);
             match change {
                 LifetimeEvent::Birth => {
-                    live += bytes;
+                    live += bytes - self.shared_with_source(id);
                     ends.insert((place.offset.0 + bytes, id));
                 }
                 LifetimeEvent::Death => {
-                    live -= bytes;
+                    live -= bytes - shared_by_source[id.index()];
                     ends.remove(&(place.offset.0 + bytes, id));
                 }
             }
@@ -103,6 +109,18 @@ impl Plan {
             }
         }
         points
+    }
+
+    /// Returns how many bytes a block shares with the source that it overlaps. They count once while both are alive.
+    fn shared_with_source(&self, id: BlockId) -> u64 {
+        let blocks = self.problem.blocks();
+        let Some(overlap) = blocks[id].overlaps else { return 0 };
+        let (place, source) = (self.place(id), self.place(overlap.source));
+        if place.buffer != source.buffer {
+            return 0;
+        }
+        let ends = [(place, id), (source, overlap.source)].map(|(place, id)| place.offset.0 + occupied(&blocks[id]));
+        ends[0].min(ends[1]).saturating_sub(place.offset.0.max(source.offset.0))
     }
 
     /// Returns the figures of the plan as one plain value.
@@ -132,7 +150,7 @@ enum LifetimeEvent {
 pub struct ProfilePoint {
     /// From this step until the next entry's.
     pub step: Step,
-    /// The bytes that live blocks occupy.
+    /// The bytes that live blocks occupy; those that two of them share count once.
     pub live: Bytes,
     /// The bytes of holes below the highest live block, summed over the buffers.
     pub wasted: Bytes,

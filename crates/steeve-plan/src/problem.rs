@@ -13,7 +13,8 @@
 
 use alloc::vec::Vec;
 
-use crate::{Align, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Step};
+use crate::overlap::{any_overlap, check_overlaps};
+use crate::{Align, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Overlap, Step};
 
 /// A piece of memory that is needed for a while.
 ///
@@ -42,12 +43,15 @@ pub struct Block {
     /// The block whose bytes it reuses in place: this one starts where and when that one ends, and is not larger.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub follows: Option<BlockId>,
+    /// The block that it may share bytes with at its first step, which is the last step of that one.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub overlaps: Option<Overlap>,
 }
 
 impl Block {
     /// Creates a block of `size` bytes that may be placed anywhere.
     pub const fn new(size: Bytes, life: Lifetime) -> Self {
-        Self { size, align: Align::ONE, life, pinned: None, follows: None }
+        Self { size, align: Align::ONE, life, pinned: None, follows: None, overlaps: None }
     }
 
     /// Returns this block aligned to `align`.
@@ -65,6 +69,23 @@ impl Block {
     /// Returns this block with `predecessor` as the block whose bytes it reuses in place.
     pub const fn following(mut self, predecessor: BlockId) -> Self {
         self.follows = Some(predecessor);
+        self
+    }
+
+    /// Returns this block with `source` as the block that it may share bytes with, if it starts at least `distance` bytes
+    /// below it. The last step of `source` must be the first step of this block.
+    ///
+    /// ```
+    /// use steeve_plan::{Block, BlockId, Bytes, Lifetime, Problem, lower_bound};
+    /// let source = Block::new(Bytes(100), Lifetime::new(0, 2)?);
+    /// let result = Block::new(Bytes(100), Lifetime::new(1, 3)?);
+    /// assert_eq!(lower_bound(&Problem::new(vec![source, result])?).bytes, Bytes(200));
+    /// let result = result.overlapping(BlockId::FIRST, Bytes(10));
+    /// assert_eq!(lower_bound(&Problem::new(vec![source, result])?).bytes, Bytes(110));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn overlapping(mut self, source: BlockId, distance: Bytes) -> Self {
+        self.overlaps = Some(Overlap { source, distance });
         self
     }
 
@@ -168,6 +189,17 @@ impl Problem {
     /// Returns the limit on all buffers together.
     pub fn capacity(&self) -> Option<Bytes> {
         self.capacity
+    }
+
+    /// Returns whether any block may overlap another. O(n).
+    pub(crate) fn has_overlaps(&self) -> bool {
+        any_overlap(&self.blocks)
+    }
+
+    /// Returns this problem with blocks that overlap none: each of its plans is a plan of this one, too.
+    pub(crate) fn without_overlaps(&self) -> Self {
+        let apart = |block: &Block| Block { overlaps: None, ..*block };
+        Self { blocks: self.blocks.iter().map(apart).collect(), ..*self }
     }
 
     /// Returns the blocks that are alive at `step`, in order. O(n).
@@ -292,6 +324,77 @@ pub enum ProblemError {
         /// The first block of its chain.
         head: BlockId,
     },
+    /// A block overlaps one that does not exist.
+    #[error("block {block}: overlaps block {overlaps}, which does not exist: there are {blocks} blocks")]
+    OverlapsMissingBlock {
+        /// The block.
+        block: BlockId,
+        /// The block it names.
+        overlaps: BlockId,
+        /// How many blocks there are.
+        blocks: usize,
+    },
+    /// A block overlaps itself.
+    #[error("block {block}: overlaps itself")]
+    OverlapsItself {
+        /// The block.
+        block: BlockId,
+    },
+    /// A block starts at another step than the last one of the block it overlaps.
+    #[error(
+        "block {block}: starts at another step than the last of block {overlaps}, which it overlaps: expected {}, got {start}",
+        end.0 - 1
+    )]
+    OverlapsAtAnotherStep {
+        /// The block.
+        block: BlockId,
+        /// Where it starts.
+        start: Step,
+        /// The block it overlaps.
+        overlaps: BlockId,
+        /// Where that ends; its last step is the one before.
+        end: Step,
+    },
+    /// A block overlaps one that starts at the same step.
+    #[error("block {block}: starts together with block {overlaps}, which it overlaps: expected a step after {start}")]
+    OverlapsNewborn {
+        /// The block.
+        block: BlockId,
+        /// Where both start.
+        start: Step,
+        /// The block it overlaps.
+        overlaps: BlockId,
+    },
+    /// A block overlaps one and follows another: its place would be that of the one it follows.
+    #[error("block {block}: overlaps block {overlaps} and follows block {follows}: expected at most one of them")]
+    OverlapsAndFollows {
+        /// The block.
+        block: BlockId,
+        /// The block it overlaps.
+        overlaps: BlockId,
+        /// The block it follows.
+        follows: BlockId,
+    },
+    /// A block overlaps one that has a follower, which would reuse the overlapped bytes.
+    #[error("block {block}: overlaps block {overlaps}, which block {follower} follows")]
+    OverlapsFollowed {
+        /// The block.
+        block: BlockId,
+        /// The block it overlaps.
+        overlaps: BlockId,
+        /// The block that follows that one.
+        follower: BlockId,
+    },
+    /// Two blocks overlap the same one.
+    #[error("block {block}: overlaps block {overlaps}, which block {other} overlaps already")]
+    OverlapsTwice {
+        /// The later block.
+        block: BlockId,
+        /// The earlier one.
+        other: BlockId,
+        /// The block both name.
+        overlaps: BlockId,
+    },
     /// A block is pinned to an offset that its alignment forbids.
     #[error("block {block}: pinned to a misaligned offset: expected a multiple of {align}, got {offset}")]
     PinnedUnaligned {
@@ -328,7 +431,10 @@ fn check(blocks: &IdVec<BlockId, Block>) -> Result<(), ProblemError> {
         }
         reach.add(it).and_then(|()| reach.extend(it, it.pinned)).ok_or_else(|| too_large(blocks, block))?;
     }
-    check_chains(blocks, reach)
+    // Blocks that overlap are counted in full: a strategy may keep them apart, and the padding below a block that rests
+    // on a distance is no more than that of one that rests on the whole block.
+    check_chains(blocks, reach)?;
+    check_overlaps(blocks)
 }
 
 /// Returns the error for the block with which the sum passes 2^64. It names the widest alignment where the bytes alone

@@ -7,7 +7,7 @@ use core::ops::ControlFlow;
 use crate::best::{self, Best};
 use crate::best_fit::{PassEffort, best_fit};
 use crate::bound::{lower_bound, occupied};
-use crate::fast::fast;
+use crate::fast::{fast, fast_with_overlaps};
 use crate::items::ItemSet;
 use crate::problem::heads;
 use crate::{
@@ -184,12 +184,13 @@ pub fn place_watched(
             let placement = best_fit(problem, &items, None, PassEffort::Unlimited);
             placement.and_then(|placement| Solution::new(problem, placement))
         }
+        Strategy::Fast | Strategy::Best(_) if problem.has_overlaps() => fast_with_overlaps(problem, &items, bound),
         Strategy::Fast | Strategy::Best(_) => fast(problem, &items, bound.bytes),
     };
     let first = first.ok_or(PlaceError::AddressSpace)?;
     let (solution, at_least, nodes) = match strategy {
         Strategy::Best(settings) => {
-            let found = best::search(problem, &items, bound.bytes, first, settings, watch);
+            let found = best::search(problem, &items, bound, first, settings, watch);
             (found.solution, found.at_least, found.nodes)
         }
         _ => (first, bound.bytes, 0),

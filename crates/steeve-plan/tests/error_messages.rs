@@ -52,6 +52,13 @@ fn problems() {
         vec![block(1, 0, 1), block(1, 2, 3).following(id(0))],
         vec![block(1, 0, 1), block(2, 1, 2).following(id(0))],
         vec![block(1, 0, 1), block(1, 1, 2).following(id(0)).pinned_at(place(0, 8))],
+        vec![block(1, 0, 2).overlapping(id(7), Bytes(1))],
+        vec![block(1, 0, 2).overlapping(id(0), Bytes(1))],
+        vec![block(1, 0, 2), block(1, 2, 3).overlapping(id(0), Bytes(1))],
+        vec![block(1, 1, 2), block(1, 1, 3).overlapping(id(0), Bytes(1))],
+        vec![block(1, 0, 2), block(1, 1, 3).overlapping(id(0), Bytes(1)), block(1, 1, 3).overlapping(id(0), Bytes(1))],
+        vec![block(1, 0, 2), block(1, 0, 1), block(1, 1, 3).overlapping(id(0), Bytes(1)).following(id(1))],
+        vec![block(1, 0, 2), block(1, 1, 3).overlapping(id(0), Bytes(1)), block(1, 2, 3).following(id(0))],
         vec![block(1, 0, 1).aligned(eight).pinned_at(place(0, 4))],
         vec![block(1, 0, 1).pinned_at(place(5, 0))],
     ];
@@ -95,6 +102,9 @@ fn violations() {
 
 #[test]
 fn block_lists() {
+    for row in ["a,0,2,8,z,1", "a,0,2,8,z,", "a,0,2,8,,1"] {
+        check(&csv::read(&format!("id,lower,upper,size,overlaps,distance\n{row}\n")).unwrap_err());
+    }
     let header = "id,lower,upper,size,alignment,buffer,offset,follows\n";
     for text in ["", "a;b", "id,id", "id,lower,size"] {
         check(&csv::read(text).unwrap_err());
@@ -126,6 +136,8 @@ fn block_lists() {
     check(&Table::new(names(&["a"]), lost.clone(), vec![None; 2]).unwrap_err());
     check(&Table::new(names(&["a", ""]), lost.clone(), vec![None; 2]).unwrap_err());
     check(&Table::new(names(&["a", "a"]), lost.clone(), vec![None; 2]).unwrap_err());
+    check(&Table::new(names(&["a", "b"]), lost, vec![None; 2]).unwrap_err());
+    let lost = vec![block(1, 0, 2), block(1, 1, 2).overlapping(BlockId::from_index(7).unwrap(), Bytes(1))];
     check(&Table::new(names(&["a", "b"]), lost, vec![None; 2]).unwrap_err());
     check(&csv::read("lower,upper,size\n0,1,1\n").unwrap().placement().unwrap_err());
 }

@@ -13,8 +13,9 @@ fn random(seed: u64) -> (steeve_plan::Plan, IdVec<BlockId, String>) {
         ProblemFeatures::Followers,
         ProblemFeatures::Pins,
         ProblemFeatures::Limit,
+        ProblemFeatures::Overlaps,
         ProblemFeatures::All,
-    ][seed as usize % 5];
+    ][seed as usize % 6];
     let alignments = if seed.is_multiple_of(2) { AlignmentMix::None } else { AlignmentMix::Mixed };
     let shape = ProblemShape { blocks: 1 + seed % 40, steps: 20, size: 300, alignments, extras };
     let problem = fuzz::problem_of_shape(&mut ByteDice::new(&fuzz::pseudo_random_bytes(seed, 2000)), shape);
@@ -47,8 +48,12 @@ fn a_plan_is_read_as_it_was_written() {
         assert_eq!(read, file, "{seed}");
         assert_eq!(read.to_json(), text, "{seed}");
         let pinless = |plan: &steeve_plan::Plan| {
-            let blocks: Vec<_> =
-                plan.problem().blocks().iter().map(|it| (it.size, it.life, it.align, it.follows)).collect();
+            let blocks: Vec<_> = plan
+                .problem()
+                .blocks()
+                .iter()
+                .map(|it| (it.size, it.life, it.align, it.follows, it.overlaps))
+                .collect();
             (blocks, plan.places().clone(), plan.buffers().clone(), plan.peak())
         };
         assert_eq!(pinless(&read.memories[0].certify().unwrap()), pinless(&plan), "{seed}");
@@ -74,6 +79,27 @@ fn the_form_does_not_change_without_a_new_version() {
     file.source = Some("net.csv".to_owned());
     let expected = r#"{"schema":"steeve-plan","version":3,"source":"net.csv","strategy":"fast","memories":[{"name":"memory","alignment":64,"peak":4104,"lower_bound":4104,"buffers":[4104],"blocks":[{"name":"conv","size":4096,"live":[0,3],"buffer":0,"offset":0},{"name":"relu","size":1024,"live":[3,5],"buffer":0,"offset":0,"follows":0},{"name":"x","size":8,"live":[1,2],"alignment":4,"buffer":0,"offset":4096}]}]}"#;
     assert_eq!(file.to_json(), expected);
+}
+
+#[test]
+fn an_overlap_is_written_and_held_against_the_offsets() {
+    let table =
+        steeve_plan::csv::read("id,lower,upper,size,overlaps,distance\nconv,0,2,64,,\nrelu,1,3,128,conv,80\n").unwrap();
+    let plan = plan(table.problem().unwrap(), &Strategy::Fast).unwrap();
+    let text = PlanFile::of_blocks("fast", &plan, table.ids(), Bytes(144)).to_json();
+    let blocks = r#""blocks":[{"name":"conv","size":64,"live":[0,2],"buffer":0,"offset":80},{"name":"relu","size":128,"live":[1,3],"buffer":0,"offset":0,"overlaps":{"block":0,"distance":80}}]"#;
+    assert!(text.contains(blocks), "{text}");
+    assert_eq!(PlanFile::from_json(&text).unwrap().memories[0].certify().unwrap(), plan);
+    let faults = |from: &str, to: &str| PlanFile::from_json(&text.replace(from, to)).unwrap().memories[0].faults();
+    let wrong = faults(r#""distance":80"#, r#""distance":81"#);
+    assert_eq!(
+        wrong.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["block 1 starts 80 bytes below block 0, which it overlaps: expected at least 81"]
+    );
+    let wrong = faults(r#""overlaps":{"block":0"#, r#""overlaps":{"block":5"#);
+    assert!(matches!(wrong.as_slice(), [FileFault::Problem(_)]), "{wrong:?}");
+    let half = text.replace(r#","distance":80"#, "");
+    assert!(matches!(PlanFile::from_json(&half).unwrap_err(), PlanFileError::Json(_)));
 }
 
 #[test]

@@ -88,8 +88,13 @@ fn rows(dice: &mut ByteDice<'_>) -> String {
         "18446744073709551615",
         "18446744073709551616",
     ];
-    let headers = ["lower,upper,size", "lower,upper,size,alignment,offset", "lower,upper,size,alignment"];
-    let header = headers[dice.roll(3) as usize];
+    let headers = [
+        "lower,upper,size",
+        "lower,upper,size,alignment,offset",
+        "lower,upper,size,alignment",
+        "lower,upper,size,overlaps,distance,offset",
+    ];
+    let header = headers[dice.roll(4) as usize];
     let mut text = format!("{header}\n");
     for _ in 0..dice.roll(6) {
         let number = |column: &str| {
@@ -97,6 +102,7 @@ fn rows(dice: &mut ByteDice<'_>) -> String {
             let (from, sides) = match column {
                 "lower" => (0, 3),
                 "upper" => (3, 6),
+                "overlaps" => (0, 2),
                 "alignment" => (1, 1 + dice.roll(6)),
                 _ => (0, 1 + dice.roll(12)),
             };

@@ -318,7 +318,9 @@ fn a_spoilt_plan_is_rejected_with_the_right_blocks() {
                 block.follows.is_none() && problem.blocks().iter().all(|it| it.follows != Some(id))
             };
             let overlap = it.life.overlaps(block.life) && it.size.0 > 0 && block.size.0 > 0;
-            *id != moved && overlap && alone(&block, moved)
+            // At a distance of 0 a block may be where its source is.
+            let related = |block: &Block, id: BlockId| block.overlaps.is_some_and(|overlap| overlap.source == id);
+            *id != moved && overlap && alone(&block, moved) && !related(&block, *id) && !related(&it, moved)
         });
         let Some(other) = other else { continue };
         places[moved] = places[other];

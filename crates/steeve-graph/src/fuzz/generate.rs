@@ -31,7 +31,38 @@ pub fn random_graph(choices: &mut Choices<'_>) -> AssignedGraph {
         let _ = generator.step();
     }
     let graph = generator.graph();
+    let graph = permit_overlaps(generator.choices, graph);
     assign(generator.choices, graph)
+}
+
+/// Lets results of some callers' operations overlap a source, as kernels do that read ahead of what they write.
+fn permit_overlaps(choices: &mut Choices<'_>, graph: Graph) -> Graph {
+    let mut permitted = Vec::new();
+    for node in graph.nodes().iter().copied() {
+        let (it, sources) = (graph.tensor(node), graph.sources(node));
+        if !matches!(it.op, Op::Other(_)) || it.is_view() || choices.once_in(3) {
+            continue;
+        }
+        let size = it.nbytes().get() as usize;
+        let distance = match choices.below(5) {
+            0 => 0,
+            1 => choices.below(8),
+            2 => size,
+            3 => size + choices.below(200),
+            _ => choices.below(size + 1),
+        };
+        let slot = choices.below(sources.len());
+        // What may be overwritten is read no later than that.
+        if !graph.permits_overwrite(node, slot) {
+            permitted.push((node, slot, Bytes(distance as u64)));
+        }
+    }
+    let mut parts = graph.into_parts();
+    permitted.into_iter().for_each(|(node, slot, distance)| parts.permit_overlap(node, slot, distance));
+    match parts.finish() {
+        Ok(graph) => graph,
+        Err(_) => unreachable!("permissions change nothing that is checked"),
+    }
 }
 
 struct GraphGenerator<'a, 'b> {
@@ -69,7 +100,7 @@ impl GraphGenerator<'_, '_> {
 
     /// Appends one more value, or fails if the choices do not fit together.
     fn step(&mut self) -> Result<(), GraphError> {
-        let value = match self.choices.below(9) {
+        let value = match self.choices.below(10) {
             0 | 1 => self.elementwise(),
             2 => self.pair(),
             3 => self.view(),
@@ -77,6 +108,7 @@ impl GraphGenerator<'_, '_> {
             5 => self.rows(),
             6 => self.cache(),
             7 => self.attention(),
+            8 => self.convolution_chain(),
             _ => self.image(),
         }?;
         self.values.push(value);
@@ -133,6 +165,16 @@ impl GraphGenerator<'_, '_> {
                 kind => context.unary(kind, a),
             },
         }
+    }
+
+    /// Applies operations of a caller's one after the other, with results of any size, as those of convolutions are.
+    fn convolution_chain(&mut self) -> Built {
+        let mut value = self.any();
+        for _ in 0..1 + self.choices.below(4) {
+            let layout = Layout::contiguous(DataType::F32, &[ROW, self.choices.below(16) as u64])?;
+            value = self.context.custom_shaped(&CustomOp::new("K"), layout, &[value], &[])?;
+        }
+        Ok(value)
     }
 
     fn pair(&mut self) -> Built {

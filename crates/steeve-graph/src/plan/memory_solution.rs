@@ -110,9 +110,29 @@ pub(super) fn assemble(
         memories.push(MemoryPlan { memory, plan, verdict, at_least, tensors, keeps_extra_lifetime, planned_for });
     }
     let tensor_block = |range: &Option<LiveRangeId>| range.and_then(|range| block_of[range.index()]);
-    let tensor_blocks = live_ranges.of_tensor.iter().map(tensor_block).collect();
+    let tensor_blocks: Vec<Option<TensorBlock>> = live_ranges.of_tensor.iter().map(tensor_block).collect();
     let (unlisted, in_place_aliases) = (unlisted(assigned.graph()), in_place_aliases(assigned.graph(), live_ranges));
-    GraphPlan { assigned: assigned.clone(), options: *options, memories, tensor_blocks, unlisted, in_place_aliases }
+    let overlaps = overlaps(assigned.graph(), &memories, &tensor_blocks);
+    let (assigned, options) = (assigned.clone(), *options);
+    GraphPlan { assigned, options, memories, tensor_blocks, unlisted, in_place_aliases, overlaps }
+}
+
+/// Returns the nodes whose block may share bytes with that of a source that they still read, with its slot.
+pub(crate) fn overlaps(
+    graph: &Graph,
+    memories: &[MemoryPlan],
+    tensor_blocks: &[Option<TensorBlock>],
+) -> Vec<(TensorId, u32)> {
+    let overlapped = |node: TensorId| {
+        let it = tensor_blocks[node.index()]?;
+        let overlap = memories[it.memory_plan as usize].plan.problem().blocks()[it.block].overlaps?;
+        let is_source = |source: &Option<TensorId>| {
+            let block = source.and_then(|source| tensor_blocks[graph.root(source).index()]);
+            block.is_some_and(|block| (block.memory_plan, block.block) == (it.memory_plan, overlap.source))
+        };
+        Some((node, graph.sources(node).iter().position(is_source)? as u32))
+    };
+    graph.nodes().iter().filter_map(|node| overlapped(*node)).collect()
 }
 
 /// Returns sources and roots that are in neither list, each once.

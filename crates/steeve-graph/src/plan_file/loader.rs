@@ -12,7 +12,7 @@ use crate::alias::ggml_allows_alias;
 use crate::fusion::{Fusion, GroupEnds};
 use crate::live_ranges::end_of_run;
 use crate::liveness::{RootLifetime, root_lifetimes};
-use crate::plan::{TensorBlock, unlisted};
+use crate::plan::{TensorBlock, overlaps, unlisted};
 use crate::{AssignedGraph, GraphPlan, MemoryId, MemoryPlan, Named, PlanOptions, Reuse, TensorId};
 
 /// Checks a file against the graph.
@@ -70,7 +70,9 @@ impl<'a> PlanLoader<'a> {
         if let Some(tensor) = bare.and_then(TensorId::from_index) {
             return Err(PlanFault::Unplaced { tensor: self.named(tensor) });
         }
+        self.check_overlaps(&memories)?;
         let in_place_aliases = self.in_place_aliases(&memories)?;
+        let overlaps = overlaps(self.graph.graph(), &memories, &self.tensor_blocks);
         let Self { graph, options, tensor_blocks, .. } = self;
         Ok(GraphPlan {
             assigned: graph.clone(),
@@ -79,6 +81,7 @@ impl<'a> PlanLoader<'a> {
             tensor_blocks,
             unlisted: unlisted(graph.graph()),
             in_place_aliases,
+            overlaps,
         })
     }
 
@@ -128,19 +131,58 @@ impl<'a> PlanLoader<'a> {
                     continue;
                 };
                 let MemoryPlan { memory, plan, .. } = &memories[result.memory_plan as usize];
-                if !touch(plan, result.block, operand.block) {
+                let overlap = plan.problem().blocks()[result.block].overlaps;
+                // What overlaps is certified to be far enough below, and that it may has been checked.
+                if !touch(plan, result.block, operand.block) || overlap.is_some_and(|it| it.source == operand.block) {
                     continue;
                 }
                 if !self.may_alias(*node, slot, source, *memory) {
-                    let operation = graph.tensors().op_title(graph.tensor(*node).op).into();
-                    let (tensor, overwritten, slot) = (self.named(*node), self.named(root), slot as usize);
-                    let reuse = self.options.reuse.name();
-                    return Err(PlanFault::InPlace { reuse, tensor, slot, overwritten, operation });
+                    return Err(self.in_place_fault(*node, slot as usize, root));
                 }
                 found.push((*node, slot));
             }
         }
         Ok(found)
+    }
+
+    /// Checks that every block that may overlap another is the result of a node whose kernel allows that of a source.
+    fn check_overlaps(&self, memories: &[MemoryPlan]) -> Result<(), PlanFault> {
+        for it in memories {
+            let blocks = it.plan.problem().blocks().pairs();
+            for (block, overlap) in blocks.filter_map(|(block, it)| Some((block, it.overlaps?))) {
+                let (node, root) = (it.tensors[block], it.tensors[overlap.source]);
+                let slot = self.only_slot(node, root);
+                if !slot.is_some_and(|slot| self.may_overlap(node, slot, it.memory, overlap.distance)) {
+                    return Err(self.in_place_fault(node, slot.unwrap_or(0), root));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the slot in which a node reads a root, if that is one slot alone.
+    fn only_slot(&self, node: TensorId, root: TensorId) -> Option<usize> {
+        let graph = self.graph.graph();
+        let mut slots = graph.sources(node).iter().enumerate();
+        let reads = |(_, source): &(usize, &Option<TensorId>)| source.is_some_and(|source| graph.root(source) == root);
+        let slot = slots.find(reads)?.0;
+        if slots.any(|it| reads(&it)) { None } else { Some(slot) }
+    }
+
+    /// Returns whether a result may share bytes with a source that starts `distance` bytes above it, counted from the root of
+    /// the source.
+    fn may_overlap(&self, node: TensorId, slot: usize, memory: MemoryId, distance: Bytes) -> bool {
+        let graph = self.graph.graph();
+        let Some(source) = graph.sources(node).get(slot).copied().flatten() else { return false };
+        let start = distance.0.saturating_add(graph.tensors().offset(source).0);
+        let free = self.options.reuse == Reuse::Extended && !self.graph.memories()[memory].keeps_ggml_in_place();
+        free && graph.may_overlap(node, slot).is_some_and(|needed| needed.0 <= start)
+    }
+
+    fn in_place_fault(&self, node: TensorId, slot: usize, root: TensorId) -> PlanFault {
+        let operation = self.graph.graph().tensors().op_title(self.graph.graph().tensor(node).op).into();
+        let (tensor, overwritten, reuse) = (self.named(node), self.named(root), self.options.reuse.name());
+        PlanFault::InPlace { reuse, tensor, slot, overwritten, operation }
     }
 
     /// Applies the rule that the plan says it was made with. Shapes may have no bytes here and some tomorrow, so this

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use steeve_plan::file::{FileBlock, FileMemory};
-use steeve_plan::{Block, BlockId, Id, IdVec, Place, Placement, Plan, Problem, Verdict, certify};
+use steeve_plan::{Block, BlockId, Id, IdVec, Overlap, Place, Placement, Plan, Problem, Verdict, certify};
 
 use super::loader::PlanLoader;
 use super::{PlanFault, fusion};
@@ -48,7 +48,12 @@ impl<'a> MemoryLoader<'a> {
         for (index, block) in self.file.blocks.iter().enumerate() {
             tensors.push(self.block(loader, index, block)?);
             let align = block.alignment.unwrap_or(self.file.alignment).max(self.file.alignment);
-            blocks.push(Block { follows: block.follows, ..Block::new(block.size, block.live).aligned(align) });
+            let overlaps = block.overlaps.map(Overlap::from);
+            blocks.push(Block {
+                follows: block.follows,
+                overlaps,
+                ..Block::new(block.size, block.live).aligned(align)
+            });
         }
         self.add_prefixes(loader, &mut blocks, &mut tensors);
         let plan = self.proven(loader, blocks, &tensors)?;

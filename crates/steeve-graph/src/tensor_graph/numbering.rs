@@ -34,12 +34,20 @@ struct KnownTensor {
     view: Option<View>,
     /// Where its sources start and end, if it is a node of the caller's.
     sources: (usize, usize),
+    /// The node of the caller's that computes it beside itself.
+    producer: Option<TensorId>,
     /// Whether it is among the nodes, if it is a view.
     is_listed: bool,
 }
 
-const ABSENT: KnownTensor =
-    KnownTensor { role: TensorRole::Absent, flags: Flags::NONE, view: None, sources: (0, 0), is_listed: false };
+const ABSENT: KnownTensor = KnownTensor {
+    role: TensorRole::Absent,
+    flags: Flags::NONE,
+    view: None,
+    sources: (0, 0),
+    producer: None,
+    is_listed: false,
+};
 
 /// Numbers of keys, in the order in which tensors are met.
 pub(super) struct TensorNumbering<'g, G: TensorGraph> {
@@ -69,13 +77,18 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
             input_ids.push(self.meet(*input, role)?);
         }
         let nodes: Vec<G::Key> = self.graph.nodes().collect();
-        let mut node_ids = Vec::with_capacity(nodes.len());
+        let mut results: Vec<TensorId> = Vec::with_capacity(nodes.len());
+        // By node: where its results end.
+        let mut ends: Vec<usize> = Vec::with_capacity(nodes.len());
         for node in &nodes {
-            let id = self.meet(*node, TensorRole::Node)?;
-            if self.known[id.index()].role != TensorRole::Node {
-                return Err(TensorGraphError::InputAndNode { tensor: self.graph.name(*node) });
+            let first = results.len();
+            for result in self.graph.more_results(*node) {
+                results.push(self.meet_result(result)?);
             }
-            node_ids.push(id);
+            let id = self.meet_result(*node)?;
+            results[first..].iter().for_each(|result| self.known[result.index()].producer = Some(id));
+            results.push(id);
+            ends.push(results.len());
         }
         for (id, input) in input_ids.into_iter().zip(inputs) {
             self.find_view(id, input)?;
@@ -87,8 +100,12 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
                 self.known[id.index()].role = TensorRole::View;
             }
         }
-        for (id, node) in node_ids.into_iter().zip(nodes) {
-            self.add_node(id, node)?;
+        let mut first = 0;
+        for (node, end) in nodes.into_iter().zip(ends) {
+            for result in first..end {
+                self.add_node(results[result], node, &results[first..result])?;
+            }
+            first = end;
         }
         self.mark_outputs()?;
         self.assign()
@@ -111,6 +128,15 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
             entry.role = role;
         }
         Ok(id)
+    }
+
+    /// Returns the number of a tensor that a node computes.
+    fn meet_result(&mut self, key: G::Key) -> Result<TensorId, TensorGraphError> {
+        let id = self.meet(key, TensorRole::Node)?;
+        match self.known[id.index()].role {
+            TensorRole::Node => Ok(id),
+            _ => Err(TensorGraphError::InputAndNode { tensor: self.graph.name(key) }),
+        }
     }
 
     /// Returns the number of a tensor that has a role already, or is external or a view.
@@ -161,8 +187,9 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
         Ok(())
     }
 
-    /// Notes the sources of a node, and lists it behind those that are views and not listed yet.
-    fn add_node(&mut self, id: TensorId, node: G::Key) -> Result<(), TensorGraphError> {
+    /// Notes what a result of a node reads: the sources of the node and the results before. Lists it behind those that are views
+    /// and not listed yet.
+    fn add_node(&mut self, id: TensorId, node: G::Key, before: &[TensorId]) -> Result<(), TensorGraphError> {
         let (graph, first) = (self.graph, self.sources.len());
         for (slot, source) in graph.sources(node).enumerate() {
             let unknown = || {
@@ -176,7 +203,10 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
             }
             self.sources.push(Some(source));
         }
-        self.find_view(id, node)?;
+        self.sources.extend(before.iter().copied().map(Some));
+        if let Some(key) = self.keys.key(id) {
+            self.find_view(id, key)?;
+        }
         self.nodes.push(id);
         self.known[id.index()].sources = (first, self.sources.len());
         Ok(())
@@ -229,8 +259,9 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
             parts.set_name(id, &format!("{key:?}"))?;
             return Ok(id);
         }
+        let producer = entry.producer.and_then(|node| self.keys.key(node));
         let op = match entry.role {
-            TensorRole::Node => parts.tensors.other_op(&lower_case(graph.op_name(key)))?,
+            TensorRole::Node => parts.tensors.other_op(&lower_case(graph.op_name(producer.unwrap_or(key))))?,
             TensorRole::View => Op::View,
             TensorRole::Input | TensorRole::External | TensorRole::Absent => Op::None,
         };
@@ -243,12 +274,8 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
             _ => &self.sources[entry.sources.0..entry.sources.1],
         };
         let id = parts.push(tensor, sources)?;
-        for (slot, source) in sources.iter().enumerate().filter(|_| entry.role == TensorRole::Node) {
-            if let Some(source) = source.and_then(|source| self.keys.key(source))
-                && graph.may_overwrite(key, source)
-            {
-                parts.permit_overwrite(id, slot);
-            }
+        if entry.role == TensorRole::Node && producer.is_none() {
+            self.permit(parts, id, key, sources);
         }
         let name = graph.name(key);
         if name.is_empty() {
@@ -257,6 +284,21 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
             parts.set_name(id, &name)?;
         }
         Ok(id)
+    }
+
+    /// Tells which sources of a node its result may overwrite or overlap.
+    fn permit(&self, parts: &mut GraphParts, id: TensorId, node: G::Key, sources: &[Option<TensorId>]) {
+        for (slot, source) in sources.iter().enumerate() {
+            // Another result of the node is none of its sources.
+            let own = |source: &TensorId| self.known[source.index()].producer != Some(id);
+            let Some(source) = source.filter(own).and_then(|source| self.keys.key(source)) else { continue };
+            if self.graph.may_overwrite(node, source) {
+                parts.permit_overwrite(id, slot);
+            }
+            if let Some(distance) = self.graph.overlap(node, source) {
+                parts.permit_overlap(id, slot, distance);
+            }
+        }
     }
 
     /// Returns the memory of a leaf or node; that of its root for a view that is no node of the caller's.

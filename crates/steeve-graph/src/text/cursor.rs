@@ -69,6 +69,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn demand(&mut self, symbol: char) -> Result<(), TextError> {
         let name = match symbol {
             '=' => "=",
+            '+' => "+",
             ']' => "]",
             '}' => "}",
             ')' => ")",
@@ -133,6 +134,19 @@ impl<'a> Cursor<'a> {
             numbers.push(self.number()?.0);
         }
         Ok(numbers)
+    }
+
+    /// Takes slots with distances: `0+128,1+64`.
+    pub(super) fn distances(&mut self) -> Result<Vec<(u64, u64)>, TextError> {
+        let mut distances = Vec::new();
+        loop {
+            let slot = self.number()?.0;
+            self.demand('+')?;
+            distances.push((slot, self.number()?.0));
+            if !self.symbol(',') {
+                return Ok(distances);
+            }
+        }
     }
 
     /// Takes parameters. What has a point, an exponent or is no finite number is a real number.

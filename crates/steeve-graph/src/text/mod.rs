@@ -13,6 +13,7 @@
 //! y = silu q !output size=8448                    flags; bytes it takes, if more than it spans
 //! t = ?SSM_SCAN f32[64] x q                       an operation that is not in the table
 //! u = ?my_relu f32[64] t overwrites=0             the slots of the sources that such an operation may overwrite
+//! v = ?my_conv f32[64] t overlaps=0+32            how many bytes below such sources the result may start
 //! %7 = neg y                                      a label with % is no name
 //! leaf x                                          x is listed once more, here among the leafs
 //! ```

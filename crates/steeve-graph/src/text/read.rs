@@ -41,6 +41,8 @@ struct TensorLine {
     sizes: Vec<Bytes>,
     /// The slots that it may overwrite, and where that is said.
     overwrites: Option<(Vec<u64>, Token)>,
+    /// The slots that its result may overlap, how far below, and where that is said.
+    overlaps: Option<(Vec<(u64, u64)>, Token)>,
 }
 
 /// An operation by its names, because only the table can keep unknown ones.
@@ -243,18 +245,7 @@ impl TextReader {
         let tensor = Tensor { layout, op, flags: line.flags, external: line.external, view };
         let id = parts.push_with(tensor, &sources, &line.params).map_err(wrong)?;
         parts.set_name(id, &line.name).map_err(wrong)?;
-        if let Some((slots, token)) = &line.overwrites {
-            if !matches!(op, Op::Other(_)) {
-                return Err(
-                    token.error(TextFault::Expected("overwrites= only where the table does not have the operation"))
-                );
-            }
-            for slot in slots {
-                let slot = usize::try_from(*slot).ok().filter(|slot| *slot < sources.len().min(u16::BITS as usize));
-                let slot = slot.ok_or_else(|| token.error(TextFault::Expected("slots of sources, each below 16")))?;
-                parts.permit_overwrite(id, slot);
-            }
-        }
+        permit(parts, line, id, op, sources.len())?;
         Ok(id)
     }
 
@@ -278,6 +269,32 @@ impl TextReader {
             (None, _) => None,
         })
     }
+}
+
+/// Gives a tensor the permissions of its line, which only operations that are not in the table have.
+fn permit(parts: &mut GraphParts, line: &TensorLine, id: TensorId, op: Op, sources: usize) -> Result<(), TextError> {
+    let said = [line.overwrites.as_ref().map(|it| &it.1), line.overlaps.as_ref().map(|it| &it.1)];
+    if let Some(token) = said.into_iter().flatten().next()
+        && !matches!(op, Op::Other(_))
+    {
+        let expected = "overwrites= and overlaps= only where the table does not have the operation";
+        return Err(token.error(TextFault::Expected(expected)));
+    }
+    let checked = |slot: u64, token: &Token| {
+        let slot = usize::try_from(slot).ok().filter(|slot| *slot < sources.min(u16::BITS as usize));
+        slot.ok_or_else(|| token.error(TextFault::Expected("slots of sources, each below 16")))
+    };
+    if let Some((slots, token)) = &line.overwrites {
+        for slot in slots {
+            parts.permit_overwrite(id, checked(*slot, token)?);
+        }
+    }
+    if let Some((slots, token)) = &line.overlaps {
+        for (slot, distance) in slots {
+            parts.permit_overlap(id, checked(*slot, token)?, Bytes(*distance));
+        }
+    }
+    Ok(())
 }
 
 /// Infers layout and view by the rule of the operation, from sources that are listed before.
@@ -337,6 +354,7 @@ fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<TensorLine, TextEr
         memory: None,
         sizes: Vec::new(),
         overwrites: None,
+        overlaps: None,
     };
     while let Some(token) = cursor.next() {
         match &token.kind {
@@ -347,6 +365,7 @@ fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<TensorLine, TextEr
             TokenKind::Word(word) if cursor.symbol('=') => match word.as_str() {
                 "size" => line.sizes = cursor.numbers()?.into_iter().map(Bytes).collect(),
                 "overwrites" => line.overwrites = Some((cursor.numbers()?, token.clone())),
+                "overlaps" => line.overlaps = Some((cursor.distances()?, token.clone())),
                 _ => return Err(token.error(TextFault::Attribute(word.clone()))),
             },
             TokenKind::Word(word) => line.sources.push(Some(Reference { label: word.clone(), token: token.clone() })),

@@ -176,7 +176,7 @@ impl TextWriter<'_> {
             write!(f, " !{}", list.flag())?;
         }
         self.sizes(f, id)?;
-        self.overwrites(f, id)?;
+        self.permissions(f, id)?;
         let name = self.graph.name(id);
         if name != self.labels[id] && !name.is_empty() {
             f.write_char(' ')?;
@@ -247,11 +247,16 @@ impl TextWriter<'_> {
         Ok(())
     }
 
-    fn overwrites(&self, f: &mut Formatter<'_>, id: TensorId) -> fmt::Result {
+    fn permissions(&self, f: &mut Formatter<'_>, id: TensorId) -> fmt::Result {
         let permitted = self.graph.tensors().permitted_slots(id);
         let mut before = " overwrites=";
         for slot in (0..u16::BITS).filter(|slot| permitted >> slot & 1 == 1) {
             write!(f, "{before}{slot}")?;
+            before = ",";
+        }
+        before = " overlaps=";
+        for (slot, distance) in self.graph.tensors().permitted_overlaps(id) {
+            write!(f, "{before}{slot}+{distance}")?;
             before = ",";
         }
         Ok(())

@@ -232,6 +232,18 @@ impl TensorGraph for TfliteGraph<'_> {
         reads.map(|tensor| TfliteKey::Tensor(*tensor)).chain(held.map(|(number, _)| TfliteKey::Scratch(number)))
     }
 
+    fn more_results(&self, node: TfliteKey) -> impl Iterator<Item = TfliteKey> {
+        let step = self.step_of.get(&node).copied();
+        let results = step.and_then(|step| self.program.steps[step].results.get(1..)).unwrap_or_default();
+        let scratch = step.map_or(&[][..], |step| &self.scratch[step]);
+        let scratch = scratch.iter().map(|number| TfliteKey::Scratch(*number));
+        results.iter().map(|result| TfliteKey::Tensor(*result)).chain(scratch)
+    }
+
+    fn overlap(&self, node: TfliteKey, source: TfliteKey) -> Option<Bytes> {
+        self.kernel_overlap(node, source).map(Bytes)
+    }
+
     fn size(&self, tensor: TfliteKey) -> Bytes {
         match tensor {
             TfliteKey::Tensor(tensor) => match self.kind(tensor) {
@@ -280,21 +292,5 @@ impl TensorGraph for TfliteGraph<'_> {
 
     fn memories(&self) -> Vec<Memory> {
         vec![Memory::new("arena head", Align::new(HEAD_ALIGN).unwrap_or(Align::ONE))]
-    }
-}
-
-impl TfliteGraph<'_> {
-    /// Returns the tensors and buffers that a node computes or starts to need beside itself.
-    pub fn more_results(&self, node: TfliteKey) -> impl Iterator<Item = TfliteKey> {
-        let step = self.step_of.get(&node).copied();
-        let results = step.and_then(|step| self.program.steps[step].results.get(1..)).unwrap_or_default();
-        let scratch = step.map_or(&[][..], |step| &self.scratch[step]);
-        let scratch = scratch.iter().map(|number| TfliteKey::Scratch(*number));
-        results.iter().map(|result| TfliteKey::Tensor(*result)).chain(scratch)
-    }
-
-    /// Returns how many bytes below the start of `source` the result of `node` has to start, if both may share bytes.
-    pub fn overlap(&self, node: TfliteKey, source: TfliteKey) -> Option<Bytes> {
-        self.kernel_overlap(node, source).map(Bytes)
     }
 }

@@ -120,10 +120,24 @@ pub enum Violation {
     /// The buffers together pass the end of the address space.
     #[error("buffers: address space exceeded: 2^64 bytes or more together")]
     TotalTooLarge,
+    /// A block shares bytes with the source it may overlap, and is not far enough below it.
+    #[error("block {block} starts {} block {overlaps}, which it overlaps: expected at least {distance}{}", Apart(*start, *overlapped), if start > overlapped { " below" } else { "" })]
+    OverlapTooClose {
+        /// The block.
+        block: BlockId,
+        /// The source that it overlaps.
+        overlaps: BlockId,
+        /// The offset of the block.
+        start: Offset,
+        /// The offset of the source, in the same buffer.
+        overlapped: Offset,
+        /// How far below its source the block has to start to share bytes with it.
+        distance: Bytes,
+    },
     /// There are more overlaps than are listed.
     #[error("more overlaps than are listed")]
     MoreOverlaps,
-    /// Two live blocks share a byte.
+    /// Two live blocks share a byte, and neither may overlap the other.
     #[error("blocks {block} and {other} share byte {offset} of buffer {buffer} at step {step}")]
     Overlap {
         /// The one that was alive first (at equal births, the one with the smaller id).
@@ -139,6 +153,17 @@ pub enum Violation {
     },
 }
 
+/// Shows how far an offset is from the one of a source: `32 bytes below`.
+struct Apart(Offset, Offset);
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(start, source) = self;
+        let side = if start > source { "above" } else { "below" };
+        write!(f, "{} bytes {side}", start.0.abs_diff(source.0))
+    }
+}
+
 impl Violation {
     /// Returns the blocks that the violation is about: none, one or two.
     pub fn blocks(&self) -> impl Iterator<Item = BlockId> {
@@ -148,6 +173,7 @@ impl Violation {
             | Self::OutOfRange { block, .. }
             | Self::NotAtPin { block, .. } => (Some(*block), None),
             Self::NotAtPredecessor { block, follows, .. } => (Some(*follows), Some(*block)),
+            Self::OverlapTooClose { block, overlaps, .. } => (Some(*overlaps), Some(*block)),
             Self::Overlap { block, other, .. } => (Some(*block), Some(*other)),
             _ => (None, None),
         };

@@ -25,12 +25,26 @@ pub enum Column {
     Offset,
     /// The name of the block it follows.
     Follows,
+    /// The name of the block it may overlap.
+    Overlaps,
+    /// How far below that one it starts at least, if they share bytes.
+    Distance,
 }
 
 impl Column {
     /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 8] =
-        [Self::Id, Self::Lower, Self::Upper, Self::Size, Self::Alignment, Self::Buffer, Self::Offset, Self::Follows];
+    pub const ALL: [Self; 10] = [
+        Self::Id,
+        Self::Lower,
+        Self::Upper,
+        Self::Size,
+        Self::Alignment,
+        Self::Buffer,
+        Self::Offset,
+        Self::Follows,
+        Self::Overlaps,
+        Self::Distance,
+    ];
 
     /// Returns the name of the column in the header.
     pub const fn name(self) -> &'static str {
@@ -43,6 +57,8 @@ impl Column {
             Self::Buffer => "buffer",
             Self::Offset => "offset",
             Self::Follows => "follows",
+            Self::Overlaps => "overlaps",
+            Self::Distance => "distance",
         }
     }
 
@@ -174,6 +190,24 @@ pub enum CsvFault {
         /// The name it gives.
         found: String,
     },
+    /// A block that overlaps one that is not in the file.
+    #[error("unknown block to overlap: {:?}", Clipped(found))]
+    OverlapsMissingBlock {
+        /// The name it gives.
+        found: String,
+    },
+    /// A block that overlaps another at a distance that is not given.
+    #[error("overlap without a distance: {:?}", Clipped(found))]
+    OverlapWithoutDistance {
+        /// The name of the block to overlap.
+        found: String,
+    },
+    /// A distance from a block that is not given.
+    #[error("distance without a block to overlap: {distance}")]
+    DistanceWithoutOverlap {
+        /// The distance.
+        distance: u64,
+    },
     /// Half a place.
     #[error("buffer without an offset: {buffer}")]
     BufferWithoutOffset {
@@ -246,6 +280,14 @@ pub enum TableError {
         id: String,
         /// The block it names.
         follows: BlockId,
+    },
+    /// A block that overlaps one that is not there.
+    #[error("block {}: overlaps block {overlaps}, which does not exist", Clipped(id))]
+    OverlapsMissingBlock {
+        /// The name of the block.
+        id: String,
+        /// The block it names.
+        overlaps: BlockId,
     },
     /// A block without an offset.
     #[error("block {}: no offset", Clipped(id))]

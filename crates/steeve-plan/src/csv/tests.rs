@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::{CsvFault, Table, read, read_within, write};
-use crate::{Align, Block, BlockId, BufferId, Bytes, Id, IdVec, InputLimit, Lifetime, Offset, Place, Problem};
+use crate::{Align, Block, BlockId, BufferId, Bytes, Id, IdVec, InputLimit, Lifetime, Offset, Overlap, Place, Problem};
 
 /// Reads `text` and shows it the way `write` does.
 fn check(text: &str, expected: &str) {
@@ -27,6 +27,16 @@ fn what_was_written_is_read_as_it_was() {
     check(PLAIN, PLAIN);
     let full = "id,lower,upper,size,alignment,buffer,offset,follows\na,0,2,8,64,1,64,\nb,2,3,4,64,1,64,a\n";
     check(full, full);
+}
+
+#[test]
+fn a_block_overlaps_one_of_any_line_at_a_distance() {
+    let text = "id,lower,upper,size,overlaps,distance\nb,1,3,8,\"a, too\",18446744073709551615\n\"a, too\",0,2,8,,\n";
+    check(text, text);
+    let overlap = read(text).unwrap().blocks().as_slice()[0].overlaps.unwrap();
+    assert_eq!((overlap.source.index(), overlap.distance), (1, Bytes(u64::MAX)));
+    check("id,lower,upper,size,overlaps,distance\na,0,2,8,,\nb,1,3,4,,\n", PLAIN);
+    check("id,lower,upper,size,distance\na,0,2,8,\nb,1,3,4,\n", PLAIN);
 }
 
 #[test]
@@ -101,7 +111,7 @@ fn a_block_is_found_by_its_name_and_may_follow_a_later_line() {
 
 #[test]
 fn what_is_wrong_is_named_with_line_and_column() {
-    let columns = "expected one of id, lower, upper, size, alignment, buffer, offset, follows";
+    let columns = "expected one of id, lower, upper, size, alignment, buffer, offset, follows, overlaps, distance";
     let header = "no header: expected the names of the columns, such as id,lower,upper,size";
     for empty in ["", "\n", "\u{feff}", " \r\n\t\n"] {
         refuse(empty, &alloc::format!("line 1: {header}"));
@@ -162,6 +172,21 @@ fn wrong_optional_fields_are_named_too() {
     for (row, expected) in rows {
         refuse(&alloc::format!("lower,upper,size,alignment,buffer,offset,follows\n{row}\n"), expected);
     }
+}
+
+#[test]
+fn half_an_overlap_is_named_with_line_and_column() {
+    let rows = [
+        ("0,2,8,zz,4", "line 2, column 4 (overlaps): unknown block to overlap: \"zz\""),
+        ("0,2,8,zz,", "line 2, column 4 (overlaps): overlap without a distance: \"zz\""),
+        ("0,2,8,,4", "line 2, column 5 (distance): distance without a block to overlap: 4"),
+        ("0,2,8,0,-4", "line 2, column 5 (distance): negative number: \"-4\""),
+    ];
+    for (row, expected) in rows {
+        refuse(&alloc::format!("lower,upper,size,overlaps,distance\n{row}\n"), expected);
+    }
+    let alone = "line 2, column 4 (overlaps): overlap without a distance: \"0\"";
+    refuse("lower,upper,size,overlaps\n0,2,8,0\n", alone);
 }
 
 #[test]
@@ -243,6 +268,11 @@ fn tables() -> impl Strategy<Value = Table> {
             let mut block = Block::new(Bytes(size), life).aligned(Align::new(1 << log2).unwrap());
             if follows.is_multiple_of(3) {
                 block.follows = BlockId::from_index(follows as usize % count);
+            }
+            if follows % 3 == 1 {
+                let distance = Bytes(size ^ u64::from(follows));
+                let source = BlockId::from_index(follows as usize % count).unwrap();
+                block.overlaps = Some(Overlap { source, distance });
             }
             // The number makes the name unique.
             ids.push(alloc::format!("{name}{index}{name}"));
