@@ -27,8 +27,8 @@ pub fn uniform_scratch(model: &Model, bytes: u64) -> Vec<ScratchBuffer> {
     .collect()
 }
 
-/// Returns the buffers that TensorFlow Lite Micro's reference kernels ask for, as far as they are known: those of reductions, of
-/// transposed convolutions and of SVDF.
+/// Returns the buffers that TensorFlow Lite Micro's reference kernels ask for, as far as they are known: those of reductions,
+/// of `MIRROR_PAD`, of recurrent layers and of the Fourier transform of the signal library.
 pub fn reference_scratch(model: &Model) -> Vec<ScratchBuffer> {
     let mut found = Vec::new();
     for (subgraph, it) in model.subgraphs.iter().enumerate() {
@@ -71,6 +71,12 @@ fn of_operator(model: &Model, subgraph: usize, op: &Operator) -> Vec<u64> {
         BuiltinOp::UNIDIRECTIONAL_SEQUENCE_LSTM if is_small => {
             let state = input(18).map_or(0, elements);
             vec![state.saturating_mul(2); 4]
+        }
+        // The samples, in the type of the result.
+        BuiltinOp::CUSTOM if model.op_name(op) == "SignalRfft" => {
+            let result = tensor(op.outputs.first().copied());
+            let samples = result.and_then(|it| u64::try_from(*it.shape.last()?).ok()).unwrap_or(0).saturating_sub(2);
+            vec![samples.saturating_mul(result.and_then(|it| it.data_type.size()).unwrap_or(0))]
         }
         _ => Vec::new(),
     }
