@@ -85,7 +85,7 @@ impl<'m> Operand<'m> {
     }
 
     /// Returns whether the result is the operand's bytes. The kernels copy them, from a place to the same place.
-    fn moves_no_bytes(self) -> bool {
+    pub(crate) fn moves_no_bytes(self) -> bool {
         let is_view = matches!(self.builtin(), BuiltinOp::RESHAPE | BuiltinOp::SQUEEZE | BuiltinOp::EXPAND_DIMS);
         let same = |(a, b): (&Tensor, &Tensor)| elements(a) == elements(b) && a.data_type == b.data_type;
         is_view && self.slot == 0 && self.ends().is_some_and(same)
