@@ -3,8 +3,8 @@
 use steeve_graph::{PlanOptions, Unread, plan_tensor_graph};
 
 use crate::tflite::{
-    BuiltinOp, DataType, GraphOptions, HeadRecord, KernelSet, Model, Options, SmallModel, TfliteError, TfliteGraph, Window,
-    reference_scratch, tflm_placement,
+    BuiltinOp, DataType, GraphOptions, HeadRecord, KernelSet, Model, Options, SmallModel, TfliteError, TfliteGraph,
+    Window, reference_scratch, tflm_placement,
 };
 
 /// Where random decisions come from: a number below the one that it is asked for.
