@@ -11,3 +11,5 @@
 
 #[cfg(feature = "tflite")]
 pub mod tflite;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;

@@ -28,11 +28,13 @@ mod scratch;
 mod greedy;
 
 // From the graph to the record of its plan.
+mod walk;
 mod kernels;
 mod graph;
 mod record;
 mod judge;
 mod head_plan;
+mod replay;
 
 // Back to a file.
 mod writer;
@@ -49,6 +51,7 @@ pub use model::{Buffer, Metadata, Model, Operator, OperatorCode, Subgraph, Tenso
 pub use names::{BuiltinOp, DataType};
 pub use options::{Options, Window};
 pub use record::HeadRecord;
+pub use replay::OverlapFault;
 pub use scratch::{ScratchBuffer, reference_scratch, uniform_scratch};
 pub use sizes::HEAD_ALIGN;
 pub use small_model::SmallModel;

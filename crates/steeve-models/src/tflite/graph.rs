@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use steeve_graph::{Align, Bytes, Memory, TensorGraph};
 
 use super::error::TfliteError;
-use super::kernels::{self, KernelSet};
+use super::kernels::{KernelSet, Operand};
 use super::model::{Model, Operator, TensorIndex};
 use super::program::{Program, ProgramStep, StepKind};
 use super::scratch::ScratchBuffer;
@@ -166,11 +166,11 @@ impl<'m> TfliteGraph<'m> {
         let same = result.subgraph == source.subgraph && matches!(self.kind(source), TensorKind::Planned(_));
         let Some(op) = self.operator(node).filter(|_| same) else { return false };
         let slots = op.inputs.iter().enumerate().filter(|(_, input)| **input == Some(source.tensor));
-        let allowed = |slot| kernels::may_overwrite(self.model, result.subgraph, op, slot, self.options.in_place);
+        let operand = |slot| Operand::new(self.model, result.subgraph, op, slot);
         let (mut count, mut all) = (0, true);
         for (slot, _) in slots {
             count += 1;
-            all &= allowed(slot);
+            all &= operand(slot).may_be_overwritten(self.options.in_place);
         }
         count > 0 && all
     }
@@ -183,7 +183,7 @@ impl<'m> TfliteGraph<'m> {
             return None;
         }
         let (op, slot) = self.only_slot(node, source)?;
-        kernels::overlap(self.model, result.subgraph, op, slot, self.options.overlap)
+        Operand::new(self.model, result.subgraph, op, slot).overlap(self.options.overlap)
     }
 }
 

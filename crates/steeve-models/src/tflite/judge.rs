@@ -236,7 +236,7 @@ impl TfliteGraph<'_> {
             return false;
         }
         let (node, read) = (TfliteKey::Tensor(result.tensor), TfliteKey::Tensor(source.tensor));
-        if !self.program.steps[born - 1].results.first().is_some_and(|first| *first == result.tensor) {
+        if self.program.steps[born - 1].results.first() != Some(&result.tensor) {
             return false;
         }
         let in_place = source.offset == result.offset && result.end <= source.end && self.kernel_overwrites(node, read);

@@ -2,7 +2,8 @@
 //!
 //! Scopes are numbered as the planner walks through a model: the inputs are there at 0, each operator is the next scope, and so
 //! is the start of each subgraph that is called. Both ends of a live range are inclusive. Where a subgraph is called several
-//! times, its tensors have the live range of the last call alone.
+//! times, its tensors live from the first call to the last. A tensor that an operator reads and that nothing has computed
+//! lives from -1, and one that nothing uses lives at -1 alone.
 
 use super::error::TfliteError;
 use super::model::{Model, TensorIndex};
@@ -42,13 +43,18 @@ impl TflmLifetimes {
             let relative = relative(model, *subgraph, &relatives)?;
             relatives[*subgraph] = Some(relative);
         }
-        let mut starts = vec![0u64; model.subgraphs.len()];
-        for (subgraph, calls) in
-            program.finished.iter().rev().filter_map(|it| Some((*it, &relatives[*it].as_ref()?.calls)))
-        {
-            for (callee, at) in calls {
-                let start = starts[subgraph].checked_add(*at).filter(|start| *start <= i32::MAX as u64);
-                starts[*callee] = starts[*callee].max(start.ok_or(TfliteError::TooLong)?);
+        // When each subgraph starts for the first and for the last time.
+        let mut starts: Vec<Option<(u64, u64)>> = vec![None; model.subgraphs.len()];
+        starts[0] = Some((0, 0));
+        for subgraph in program.finished.iter().rev() {
+            let (Some((first, last)), Some(relative)) = (starts[*subgraph], &relatives[*subgraph]) else { continue };
+            for (callee, at) in &relative.calls {
+                let (first, last) = (first + at, last.saturating_add(*at));
+                if last > i32::MAX as u64 {
+                    return Err(TfliteError::TooLong);
+                }
+                let known = starts[*callee].get_or_insert((first, last));
+                *known = (known.0.min(first), known.1.max(last));
             }
         }
         let mut lifetimes = Self {
@@ -57,16 +63,16 @@ impl TflmLifetimes {
         };
         let flat = FlatIndex::new(model);
         for (subgraph, relative) in relatives.iter().enumerate() {
-            let Some(relative) = relative else { continue };
-            let at = |scope: u64| {
-                starts[subgraph].checked_add(scope).and_then(|it| i64::try_from(it).ok()).unwrap_or(i64::MAX)
-            };
+            let (Some(relative), Some((first_start, last_start))) = (relative, starts[subgraph]) else { continue };
+            let at = |start: u64, scope: u64| i64::try_from(start.saturating_add(scope)).unwrap_or(i64::MAX);
             for (tensor, (first, last)) in relative.tensors.iter().enumerate() {
-                let range = (first.map_or(-1, at), last.map_or(-1, at));
-                lifetimes.tensors[flat.of(TensorIndex::new(subgraph, tensor))] = range;
+                let first = first.map_or(-1, |scope| at(first_start, scope));
+                let last = last.map_or(-1, |scope| at(last_start, scope));
+                lifetimes.tensors[flat.of(TensorIndex::new(subgraph, tensor))] = (first, last);
             }
+            let operators = relative.operators.iter();
             lifetimes.operators[subgraph] =
-                relative.operators.iter().map(|(first, last)| (at(*first), at(*last))).collect();
+                operators.map(|(start, end)| (at(first_start, *start), at(last_start, *end))).collect();
         }
         Ok(lifetimes)
     }
@@ -81,11 +87,13 @@ fn relative(model: &Model, subgraph: usize, done: &[Option<Relative>]) -> Result
         end: 0,
     };
     let mut scope = 0u64;
-    it.inputs.iter().chain(&it.outputs).for_each(|tensor| out.tensors[*tensor] = (Some(0), Some(0)));
+    it.inputs.iter().for_each(|tensor| out.tensors[*tensor] = (Some(0), Some(0)));
     for op in &it.operators {
         scope += 1;
         let start = scope;
-        op.outputs.iter().for_each(|tensor| out.tensors[*tensor] = (Some(start), Some(start)));
+        op.outputs.iter().for_each(|tensor| {
+            out.tensors[*tensor].0.get_or_insert(start);
+        });
         for callee in model.called(op) {
             let callee = usize::try_from(callee).unwrap_or(0);
             scope += 1;
@@ -98,7 +106,11 @@ fn relative(model: &Model, subgraph: usize, done: &[Option<Relative>]) -> Result
         op.inputs.iter().flatten().chain(&op.outputs).for_each(|tensor| out.tensors[*tensor].1 = Some(scope));
         out.operators.push((start, scope));
     }
-    it.outputs.iter().for_each(|tensor| out.tensors[*tensor].1 = Some(scope));
+    for tensor in &it.outputs {
+        let (first, last) = &mut out.tensors[*tensor];
+        first.get_or_insert(scope);
+        *last = Some(scope);
+    }
     out.end = scope;
     Ok(out)
 }

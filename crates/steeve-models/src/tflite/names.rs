@@ -90,12 +90,16 @@ impl DataType {
     pub const FLOAT32: Self = Self(0);
     /// 32-bit integers.
     pub const INT32: Self = Self(2);
+    /// 8-bit unsigned integers.
+    pub const UINT8: Self = Self(3);
     /// 64-bit integers.
     pub const INT64: Self = Self(4);
     /// 16-bit integers.
     pub const INT16: Self = Self(7);
     /// 8-bit integers.
     pub const INT8: Self = Self(9);
+    /// 4-bit integers.
+    pub const INT4: Self = Self(17);
     /// Handles of variables.
     pub const RESOURCE: Self = Self(13);
 

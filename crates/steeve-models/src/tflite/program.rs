@@ -11,8 +11,8 @@
 //!   computes          a        out of IF
 //! ```
 //!
-//! Invariant: the live ranges are those of the program and not those of TensorFlow Lite Micro's planner, which forgets the
-//! first call of a subgraph when it sees the second ([`TflmLifetimes`](super::lifetimes::TflmLifetimes)).
+//! Invariant: the live ranges cover every call of the program, whatever the version of the runtime makes of calls
+//! ([`TflmLifetimes`](super::lifetimes::TflmLifetimes)).
 
 use super::error::TfliteError;
 use super::model::{Model, Operator, TensorIndex};

@@ -27,8 +27,8 @@ pub fn uniform_scratch(model: &Model, bytes: u64) -> Vec<ScratchBuffer> {
     .collect()
 }
 
-/// Returns the buffers that TensorFlow Lite Micro's reference kernels ask for, as far as they are known: those of reductions, of
-/// transposed convolutions and of SVDF.
+/// Returns the buffers that TensorFlow Lite Micro's reference kernels ask for, as far as they are known: those of reductions,
+/// of `MIRROR_PAD`, of recurrent layers and of the Fourier transform of the signal library.
 pub fn reference_scratch(model: &Model) -> Vec<ScratchBuffer> {
     let mut found = Vec::new();
     for (subgraph, it) in model.subgraphs.iter().enumerate() {
@@ -43,13 +43,46 @@ pub fn reference_scratch(model: &Model) -> Vec<ScratchBuffer> {
 fn of_operator(model: &Model, subgraph: usize, op: &Operator) -> Vec<u64> {
     let tensor = |number: Option<usize>| number.and_then(|tensor| model.tensor(TensorIndex::new(subgraph, tensor)));
     let input = |slot: usize| tensor(op.inputs.get(slot).copied().flatten());
-    let output = |slot: usize| tensor(op.outputs.get(slot).copied());
+    let rank = |slot: usize| input(slot).map_or(0, |tensor| tensor.shape.len() as u64);
+    let dim = |tensor: Option<&Tensor>, dim: usize| {
+        tensor.and_then(|tensor| u64::try_from(*tensor.shape.get(dim)?).ok()).unwrap_or(0)
+    };
+    let is_small =
+        input(0).is_some_and(|it| matches!(it.data_type, DataType::INT8 | DataType::UINT8 | DataType::INT16));
     match model.builtin(op) {
-        _ => {
-            let _ = (input(0), output(0));
-            Vec::new()
+        // The index of an element, and the axes with the negative ones resolved.
+        BuiltinOp::REDUCE_MAX | BuiltinOp::REDUCE_MIN | BuiltinOp::SUM | BuiltinOp::MEAN => {
+            let mut sizes = Vec::new();
+            if is_small && matches!(model.builtin(op), BuiltinOp::SUM | BuiltinOp::MEAN) {
+                sizes.push(tensor(op.outputs.first().copied()).map_or(0, elements).saturating_mul(4));
+            }
+            sizes.extend([4 * rank(0), input(1).map_or(0, elements).saturating_mul(4)]);
+            sizes
         }
+        // Offsets of both sides.
+        BuiltinOp::MIRROR_PAD => vec![4 * rank(0); 2],
+        // Sums of 32 bits, for each filter and for each unit.
+        BuiltinOp::SVDF if is_small => {
+            let (batch, filters) = (dim(input(0), 0), dim(input(1), 0));
+            let units = dim(tensor(op.outputs.first().copied()), 1);
+            vec![batch.saturating_mul(filters).saturating_mul(4), batch.saturating_mul(units).saturating_mul(4)]
+        }
+        // The four gates of a step, in 16 bits.
+        BuiltinOp::UNIDIRECTIONAL_SEQUENCE_LSTM if is_small => {
+            let state = input(18).map_or(0, elements);
+            vec![state.saturating_mul(2); 4]
+        }
+        // The samples, in the type of the result.
+        BuiltinOp::CUSTOM if model.op_name(op) == "SignalRfft" => {
+            let result = tensor(op.outputs.first().copied());
+            let samples = result.and_then(|it| u64::try_from(*it.shape.last()?).ok()).unwrap_or(0).saturating_sub(2);
+            vec![samples.saturating_mul(result.and_then(|it| it.data_type.size()).unwrap_or(0))]
+        }
+        _ => Vec::new(),
     }
+    .into_iter()
+    .filter(|bytes| *bytes > 0)
+    .collect()
 }
 
 fn elements(tensor: &Tensor) -> u64 {

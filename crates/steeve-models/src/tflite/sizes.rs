@@ -5,6 +5,7 @@
 
 use super::error::TfliteError;
 use super::model::{Model, Tensor, TensorIndex};
+use super::names::BuiltinOp;
 
 /// What TensorFlow Lite Micro aligns tensors to, and rounds their sizes up to.
 pub const HEAD_ALIGN: u64 = 16;
@@ -45,7 +46,7 @@ pub(crate) enum TensorKind {
     Variable(u64),
     /// It is in the file, of so many bytes.
     Constant(u64),
-    /// It has no bytes.
+    /// It has no bytes, or the kernel that computes it has them.
     Empty,
 }
 
@@ -61,11 +62,16 @@ impl TensorKind {
 
 /// Returns what each tensor is, in the order in which records have them.
 pub(crate) fn tensor_kinds(model: &Model) -> Result<Vec<TensorKind>, TfliteError> {
-    model
-        .tensors()
-        .filter_map(|index| Some((index, model.tensor(index)?)))
-        .map(|(at, it)| kind(model, at, it))
-        .collect()
+    let tensors = model.tensors().filter_map(|index| Some((index, model.tensor(index)?)));
+    let mut kinds = tensors.map(|(index, tensor)| kind(model, index, tensor)).collect::<Result<Vec<_>, _>>()?;
+    let flat = FlatIndex::new(model);
+    for (number, subgraph) in model.subgraphs.iter().enumerate() {
+        // The kernel has the handle in memory of its own, and points the tensor to that when it is prepared.
+        for op in subgraph.operators.iter().filter(|op| model.builtin(op) == BuiltinOp::VAR_HANDLE) {
+            op.outputs.iter().for_each(|output| kinds[flat.of(TensorIndex::new(number, *output))] = TensorKind::Empty);
+        }
+    }
+    Ok(kinds)
 }
 
 fn kind(model: &Model, index: TensorIndex, tensor: &Tensor) -> Result<TensorKind, TfliteError> {

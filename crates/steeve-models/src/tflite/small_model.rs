@@ -25,6 +25,8 @@ pub struct SmallModel {
     subgraphs: Vec<SmallSubgraph>,
     buffers: Vec<Vec<u8>>,
     metadata: Vec<(String, usize)>,
+    /// Where the data of the last buffer are, and how many.
+    behind: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -60,6 +62,19 @@ impl SmallModel {
         let (first, last) = (tensors.first().copied().into_iter(), tensors.last().copied().into_iter());
         model.io(0, &first.collect::<Vec<_>>(), &last.collect::<Vec<_>>());
         model
+    }
+
+    /// Returns a file like that of [`chain`](Self::chain) with one constant more, whose data are behind everything else, as those of
+    /// files that are too large for offsets of 32 bits.
+    pub fn large(sizes: &[i32], data: &[u8]) -> Vec<u8> {
+        let mut model = Self::chain(sizes);
+        model.constant(0, "weights", DataType::INT8, &[i32::try_from(data.len()).unwrap_or(0)], &[]);
+        model.behind = Some((1, data.len() as u64));
+        let length = model.to_bytes().len();
+        model.behind = Some((length as u64, data.len() as u64));
+        let mut file = model.to_bytes();
+        file.extend_from_slice(data);
+        file
     }
 
     /// Adds a subgraph and returns its number.
@@ -167,9 +182,12 @@ impl SmallModel {
                 (3, tables(it.operators.clone())),
             ])
         });
-        let buffers = self.buffers.iter().map(|data| match data.as_slice() {
-            [] => Item::Table(Vec::new()),
-            data => Item::Table(vec![(0, Value::Ref(Item::Bytes(data.to_vec())))]),
+        let buffers = self.buffers.iter().enumerate().map(|(number, data)| match (data.as_slice(), self.behind) {
+            ([], Some((offset, size))) if number + 1 == self.buffers.len() => {
+                Item::Table(vec![(1, Value::Long(offset)), (2, Value::Long(size))])
+            }
+            ([], _) => Item::Table(Vec::new()),
+            (data, _) => Item::Table(vec![(0, Value::Ref(Item::Bytes(data.to_vec())))]),
         });
         let metadata = self.metadata.iter().map(|(name, buffer)| {
             Item::Table(vec![(0, Value::Ref(Item::Text(name.clone()))), (1, Value::Int(int(*buffer)))])

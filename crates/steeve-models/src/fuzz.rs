@@ -1,0 +1,162 @@
+//! Random models, and the bodies of the fuzz targets. Tests run them for a moment; `cargo fuzz` for as long as it likes.
+
+use steeve_graph::{PlanOptions, Unread, plan_tensor_graph};
+
+use crate::tflite::{
+    BuiltinOp, DataType, GraphOptions, HeadRecord, KernelSet, Model, Options, SmallModel, TfliteError, TfliteGraph,
+    Window, reference_scratch, tflm_placement,
+};
+
+/// Where random decisions come from: a number below the one that it is asked for.
+pub trait Choices {
+    /// Returns a number below `count`, or 0 if there is none.
+    fn below(&mut self, count: usize) -> usize;
+}
+
+/// How large a model may be for a fuzz body to plan and replay it.
+const MOST_TENSORS: usize = 400;
+
+/// Checks that any file is refused or read; that what is read is refused or planned; that the plan is right, and survives being
+/// written and read again.
+///
+/// # Panics
+///
+/// If it does not: that is what a fuzzer looks for.
+pub fn tflite(bytes: &[u8]) {
+    let Ok(model) = Model::read(bytes) else { return };
+    if model.tensor_count() > MOST_TENSORS {
+        return;
+    }
+    for kernels in [KernelSet::Any, KernelSet::TflmReference] {
+        let options = GraphOptions::default().with_in_place(kernels).with_overlap(kernels);
+        let options = options.with_scratch(reference_scratch(&model));
+        let Ok(graph) = TfliteGraph::new(&model, options) else { return };
+        let Ok(plan) = plan_tensor_graph(&graph, &PlanOptions::default().with_unread(Unread::Free)) else { continue };
+        let Ok(head) = graph.head_plan(|key| plan.place(key).map(|place| place.offset)) else { continue };
+        assert!(head.head <= head.tflm_head, "{head:?}");
+        let report = graph.check_record(&head.record);
+        let report = report.unwrap_or_else(|error| unreachable!("{error}"));
+        assert_eq!(report.head, Some(head.head));
+        assert!(head.is_tflm || report.faults.is_empty(), "{:?}", report.faults);
+        if !head.is_tflm && head.head < 1 << 12 {
+            assert_eq!(graph.replay_overlaps(&report.offsets), []);
+        }
+        assert_survives(&model, &head.record);
+    }
+}
+
+/// Checks that a record can be written and is then read, or that the file is refused for a reason of its own.
+fn assert_survives(model: &Model, record: &HeadRecord) {
+    let written = match model.with_record(record) {
+        Ok(written) => written,
+        Err(TfliteError::SharedBytes | TfliteError::UnknownField { .. } | TfliteError::OutOfBounds { .. }) => return,
+        Err(TfliteError::SharedTooOften { .. }) => return,
+        Err(error) => unreachable!("{error}"),
+    };
+    let again = Model::read(written.clone()).unwrap_or_else(|error| unreachable!("{error}"));
+    assert_eq!(HeadRecord::of(&again).as_ref().map(Option::as_ref), Ok(Some(record)));
+    assert_eq!(again.with_record(record).as_ref(), Ok(&written));
+    assert_eq!(tflm_placement(&again, None, &[]), tflm_placement(model, None, &[]));
+}
+
+/// Returns a file with some of its bytes changed: single ones, and numbers of 32 bits that become small or large.
+pub fn mutated(file: &[u8], choices: &mut impl Choices) -> Vec<u8> {
+    let mut file = file.to_vec();
+    for _ in 0..=choices.below(4) {
+        let at = choices.below(file.len().max(1));
+        match choices.below(3) {
+            0 => {
+                if let Some(byte) = file.get_mut(at) {
+                    *byte = u8::try_from(choices.below(256)).unwrap_or(0);
+                }
+            }
+            1 => {
+                let number = [0, 1, 2, 4, 8, 64, 0x7fff_ffff, 0x8000_0000, 0xffff_fff0, 0xffff_ffff][choices.below(10)];
+                if let Some(place) = file.get_mut(at / 4 * 4..at / 4 * 4 + 4) {
+                    place.copy_from_slice(&u32::to_le_bytes(number));
+                }
+            }
+            _ if choices.below(8) == 0 => file.truncate(at),
+            _ => {}
+        }
+    }
+    file
+}
+
+/// Returns a random model: operators of several kinds, constants, variables, and subgraphs that are called.
+pub fn random_model(choices: &mut impl Choices) -> SmallModel {
+    let mut model = SmallModel::new();
+    let called: Vec<usize> = (0..choices.below(4)).map(|_| model.subgraph()).collect();
+    for subgraph in called.iter().copied().chain([0]) {
+        // Only subgraphs behind this one are called, so that none calls itself.
+        let later: Vec<usize> = called.iter().copied().filter(|it| *it > subgraph).collect();
+        random_subgraph(&mut model, choices, subgraph, &later);
+    }
+    model
+}
+
+fn random_subgraph(model: &mut SmallModel, choices: &mut impl Choices, subgraph: usize, later: &[usize]) {
+    let dim = |choices: &mut dyn FnMut(usize) -> usize| i32::try_from(choices(5) + 1).unwrap_or(1);
+    let mut count = 0;
+    let mut image = |model: &mut SmallModel, shape: [i32; 4]| {
+        count += 1;
+        model.tensor(subgraph, &format!("t{count}"), DataType::INT8, &shape)
+    };
+    let shape = |choices: &mut dyn FnMut(usize) -> usize| [1, dim(choices), dim(choices), 4 * dim(choices)];
+    let mut next = |count: usize| choices.below(count);
+    let first = shape(&mut next);
+    let mut known = vec![(image(model, first), first)];
+    let input = known[0].0;
+    for _ in 0..next(8) {
+        let (source, from) = known[next(known.len())];
+        let [_, height, width, depth] = from;
+        match next(6) {
+            0 => {
+                let to = [1, height, width, 4 * dim(&mut next)];
+                let filter = model.constant(subgraph, "f", DataType::INT8, &[to[3], 1, 1, depth], &[1]);
+                let result = image(model, to);
+                let window = Window { same_padding: true, stride: [1, 1] };
+                let options = Options::Convolution { window, dilation: [1, 1] };
+                model.operator(subgraph, BuiltinOp::CONV_2D, &[source, filter], &[result], options);
+                known.push((result, to));
+            }
+            1 => {
+                let (other, to) = known[next(known.len())];
+                let result = image(model, from);
+                let op = if from == to { BuiltinOp::ADD } else { BuiltinOp::MUL };
+                model.operator(subgraph, op, &[source, other], &[result], Options::Other);
+                known.push((result, from));
+            }
+            2 => {
+                let results = [image(model, from), image(model, from)];
+                model.operator(subgraph, BuiltinOp::SPLIT, &[source], &results, Options::Other);
+                known.extend(results.map(|result| (result, from)));
+            }
+            3 => {
+                let state = model.variable(subgraph, "state", DataType::INT8, &from);
+                let result = image(model, from);
+                model.operator(subgraph, BuiltinOp::SVDF, &[source, source, source, state], &[result], Options::Other);
+                known.push((result, from));
+            }
+            4 if !later.is_empty() => {
+                let (first, second) = (later[next(later.len())], later[next(later.len())]);
+                let number = |subgraph| i32::try_from(subgraph).unwrap_or(0);
+                let (op, options) = match next(3) {
+                    0 => (BuiltinOp::CALL_ONCE, Options::CallOnce { init: number(first) }),
+                    1 => (BuiltinOp::IF, Options::If { then_subgraph: number(first), else_subgraph: number(second) }),
+                    _ => (BuiltinOp::WHILE, Options::While { condition: number(first), body: number(second) }),
+                };
+                let result = image(model, from);
+                model.operator(subgraph, op, &[source], &[result], options);
+                known.push((result, from));
+            }
+            _ => {
+                let result = image(model, from);
+                model.operator(subgraph, BuiltinOp::RELU, &[source], &[result], Options::Other);
+                known.push((result, from));
+            }
+        }
+    }
+    let output = known[next(known.len())].0;
+    model.io(subgraph, &[input], &[output]);
+}

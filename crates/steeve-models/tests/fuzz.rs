@@ -1,0 +1,57 @@
+//! The fuzz bodies, for a moment.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+use steeve_models::fuzz::{self, Choices};
+
+struct Seed(steeve_graph::fuzz::Choices<'static>);
+
+impl Choices for Seed {
+    fn below(&mut self, count: usize) -> usize {
+        self.0.below(count)
+    }
+}
+
+fn seed(number: u64) -> Seed {
+    Seed(steeve_graph::fuzz::Choices::from_seed(number))
+}
+
+/// How many inputs: `STEEVE_FUZZ` asks for more.
+fn inputs() -> u64 {
+    std::env::var("STEEVE_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
+}
+
+#[test]
+fn any_random_model_is_planned_and_written() {
+    for number in 0..inputs() {
+        let file = fuzz::random_model(&mut seed(number)).to_bytes();
+        let model = steeve_models::tflite::Model::read(file.clone());
+        assert!(model.is_ok(), "seed {number}: {model:?}");
+        fuzz::tflite(&file);
+    }
+}
+
+#[test]
+fn no_damaged_file_does_harm() {
+    for number in 0..inputs() * 5 {
+        let mut choices = seed(number);
+        let file = fuzz::random_model(&mut choices).to_bytes();
+        let damaged = fuzz::mutated(&file, &mut choices);
+        fuzz::tflite(&damaged);
+        // The same file with a record in it.
+        if let Ok(model) = steeve_models::tflite::Model::read(file) {
+            let record = steeve_models::tflite::HeadRecord::new(&model, &vec![None; model.tensor_count()]).unwrap();
+            fuzz::tflite(&fuzz::mutated(&model.with_record(&record).unwrap(), &mut choices));
+        }
+    }
+}
+
+#[test]
+fn no_random_bytes_do_harm() {
+    for number in 0..inputs() {
+        let mut choices = seed(number);
+        let count = choices.below(400) + 8;
+        let mut bytes: Vec<u8> = (0..count).map(|_| u8::try_from(choices.below(12)).unwrap()).collect();
+        bytes[4..8].copy_from_slice(b"TFL3");
+        fuzz::tflite(&bytes);
+    }
+}
