@@ -15,7 +15,7 @@ use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
 pub(crate) use diff_args::DiffArgs;
 pub(crate) use estimate_args::EstimateArgs;
-pub(crate) use planning_args::{PlannedAs, PlanningArgs, StrategyName};
+pub(crate) use planning_args::{KernelArgs, KernelSetName, PlannedAs, PlanningArgs, StrategyName};
 pub(crate) use view_args::ViewArgs;
 
 use crate::byte_size::{SizeStyle, parse_align, parse_bytes};
