@@ -292,3 +292,22 @@ fn a_plan_is_never_larger_than_the_runtimes_own() {
         assert!(head.head <= head.tflm_head, "{head:?}");
     }
 }
+
+#[test]
+fn what_was_compiled_for_an_accelerator_keeps_its_plan() {
+    let mut small = SmallModel::new();
+    let commands = small.constant(0, "commands", DataType::INT8, &[4], &[1; 4]);
+    let weights = small.constant(0, "weights", DataType::INT8, &[4], &[1; 4]);
+    let arena = bytes(&mut small, 0, "scratch", 512);
+    let (x, y) = (bytes(&mut small, 0, "x", 64), bytes(&mut small, 0, "y", 16));
+    small.custom_operator(0, "ethos-u", &[commands, weights, arena, arena, x], &[y]);
+    small.io(0, &[x], &[y]);
+    let model = read(&small);
+    let graph = TfliteGraph::new(&model, GraphOptions::default()).unwrap();
+    let record = HeadRecord::new(&model, &[None, None, Some(0), Some(64), Some(0)]).unwrap();
+    assert_eq!(graph.check_record(&record).unwrap().faults, []);
+    let error = graph.head_plan(|_| None).unwrap_err();
+    let expected =
+        "TFLite: the plan of the file can't be changed: its operators ethos-u have been compiled for these addresses";
+    assert_eq!(error.to_string(), expected);
+}

@@ -136,18 +136,35 @@ impl SmallModel {
             self.codes.push((op, String::new()));
             self.codes.len() - 1
         });
+        self.any_operator(subgraph, code, inputs, outputs, options_table(op, &options))
+    }
+
+    fn any_operator(
+        &mut self,
+        subgraph: usize,
+        code: usize,
+        inputs: &[usize],
+        outputs: &[usize],
+        options: Option<(u8, Vec<(u16, Value)>)>,
+    ) -> usize {
         let mut fields = vec![
             (0, Value::Int(int(code))),
             (1, Value::Ref(Item::Ints(ints(inputs)))),
             (2, Value::Ref(Item::Ints(ints(outputs)))),
         ];
-        if let Some((kind, table)) = options_table(op, &options) {
+        if let Some((kind, table)) = options {
             fields.push((3, Value::Byte(kind)));
             fields.push((4, Value::Ref(Item::Table(table))));
         }
         let operators = &mut self.subgraphs[subgraph].operators;
         operators.push(Item::Table(fields));
         operators.len() - 1
+    }
+
+    /// Adds a custom operator to a subgraph and returns its number there.
+    pub fn custom_operator(&mut self, subgraph: usize, name: &str, inputs: &[usize], outputs: &[usize]) -> usize {
+        self.codes.push((BuiltinOp::CUSTOM, name.into()));
+        self.any_operator(subgraph, self.codes.len() - 1, inputs, outputs, None)
     }
 
     /// Says which tensors of a subgraph are its inputs and outputs.
