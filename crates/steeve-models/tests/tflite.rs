@@ -258,7 +258,13 @@ fn a_convolution_overlaps_its_image_by_what_its_windows_leave() {
     let filter = small.constant(0, "filter", DataType::INT8, &[16, 3, 3, 16], &[1; 2304]);
     let y = small.tensor(0, "y", DataType::INT8, &[1, 8, 8, 16]);
     let window = Window { same_padding: true, stride: [1, 1] };
-    small.operator(0, BuiltinOp::CONV_2D, &[x, filter], &[y], Options::Convolution { window, dilation: [1, 1] });
+    small.operator(
+        0,
+        BuiltinOp::CONV_2D,
+        &[x, filter],
+        &[y],
+        Options::Convolution { window, dilation: [1, 1], depth_multiplier: 1 },
+    );
     small.io(0, &[x], &[y]);
     let model = read(&small);
     let graph = TfliteGraph::new(&model, reference()).unwrap();
