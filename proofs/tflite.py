@@ -1,14 +1,17 @@
-"""python tflite.py MODEL PLANNED [FAULTS]: TensorFlow Lite Micro computes the same with a plan as without one, to the bit.
+"""python tflite.py MODEL PLANNED [FAULTS JUDGE...]: TensorFlow Lite Micro computes the same with a plan as without one, to the bit.
 
 Runs both files in the unmodified interpreter of the package tflite-micro on 12 random inputs, each from a fresh interpreter and
-all in one, and compares all outputs. Then moves single tensors of the plan by 16 bytes, FAULTS of them (none without that
-number), and counts how often the outputs change: a plan that nobody checks can be wrong without any error. Prints
-"HEAD without a plan, HEAD with it, INPUTS, faults that change outputs, faults"; what differs is an error.
+all in one, and compares all outputs. Then moves single tensors of the plan by 16 bytes, one after the other, and asks the
+command JUDGE, with the file as its last word, whether the plan is still right. One that it accepts must not change any
+output; of those that it rejects, FAULTS are tried, and counted if the outputs change: a plan that nobody checks can be wrong
+without any error. Prints "HEAD without a plan, HEAD with it, INPUTS, faults that change outputs, faults, moves that are
+accepted"; what differs is an error.
 """
 
 import os
 import random
 import struct
+import subprocess
 import sys
 import tempfile
 
@@ -87,18 +90,33 @@ def record(model):
     sys.exit("the planned file has no record")
 
 
-def count_faults(planned, expected, wanted):
+def is_right(judge, model):
+    with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
+        file.write(model)
+        file.flush()
+        return subprocess.run([*judge, file.name], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def count_faults(planned, expected, wanted, judge):
     start, count = record(planned)
     offsets = struct.unpack_from(f"<{count}i", planned, start)
-    placed = [index for index, offset in enumerate(offsets) if offset >= 0]
-    random.Random(3).shuffle(placed)
-    harmful = tried = 0
-    for index in placed[:wanted]:
-        wrong = bytearray(planned)
-        struct.pack_into("<i", wrong, start + 4 * index, offsets[index] + 16)
-        tried += 1
-        harmful += outputs(bytes(wrong), False) != expected
-    return harmful, tried
+    moves = [(index, by) for index, offset in enumerate(offsets) for by in (16, -16) if offset + min(by, 0) >= 0]
+    random.Random(3).shuffle(moves)
+    harmful = tried = accepted = 0
+    for index, by in moves:
+        moved = bytearray(planned)
+        struct.pack_into("<i", moved, start + 4 * index, offsets[index] + by)
+        moved = bytes(moved)
+        if is_right(judge, moved):
+            if accepted < wanted and outputs(moved, False) != expected:
+                sys.exit(f"error: tensor {index}, moved by {by}, changes the outputs and is accepted")
+            accepted += 1
+        elif tried < wanted:
+            tried += 1
+            harmful += outputs(moved, False) != expected
+        if tried == wanted and accepted >= wanted:
+            break
+    return harmful, tried, min(accepted, wanted)
 
 
 def main():
@@ -113,8 +131,8 @@ def main():
             sys.exit("error: the model has no outputs")
         if outputs(planned, each_fresh) != expected:
             sys.exit("error: the outputs differ")
-    harmful, tried = count_faults(planned, expected, int(sys.argv[3])) if len(sys.argv) > 3 else (0, 0)
-    print(heads(plain), heads(planned), INPUTS, harmful, tried)
+    faults = count_faults(planned, expected, int(sys.argv[3]), sys.argv[4:]) if len(sys.argv) > 3 else (0, 0, 0)
+    print(heads(plain), heads(planned), INPUTS, *faults)
 
 
 main()

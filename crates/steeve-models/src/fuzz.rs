@@ -116,7 +116,7 @@ fn random_subgraph(model: &mut SmallModel, choices: &mut impl Choices, subgraph:
                 let filter = model.constant(subgraph, "f", DataType::INT8, &[to[3], 1, 1, depth], &[1]);
                 let result = image(model, to);
                 let window = Window { same_padding: true, stride: [1, 1] };
-                let options = Options::Convolution { window, dilation: [1, 1] };
+                let options = Options::Convolution { window, dilation: [1, 1], depth_multiplier: 1 };
                 model.operator(subgraph, BuiltinOp::CONV_2D, &[source, filter], &[result], options);
                 known.push((result, to));
             }

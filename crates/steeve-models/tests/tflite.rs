@@ -258,7 +258,13 @@ fn a_convolution_overlaps_its_image_by_what_its_windows_leave() {
     let filter = small.constant(0, "filter", DataType::INT8, &[16, 3, 3, 16], &[1; 2304]);
     let y = small.tensor(0, "y", DataType::INT8, &[1, 8, 8, 16]);
     let window = Window { same_padding: true, stride: [1, 1] };
-    small.operator(0, BuiltinOp::CONV_2D, &[x, filter], &[y], Options::Convolution { window, dilation: [1, 1] });
+    small.operator(
+        0,
+        BuiltinOp::CONV_2D,
+        &[x, filter],
+        &[y],
+        Options::Convolution { window, dilation: [1, 1], depth_multiplier: 1 },
+    );
     small.io(0, &[x], &[y]);
     let model = read(&small);
     let graph = TfliteGraph::new(&model, reference()).unwrap();
@@ -291,4 +297,23 @@ fn a_plan_is_never_larger_than_the_runtimes_own() {
         let head = planned(&model, GraphOptions::default());
         assert!(head.head <= head.tflm_head, "{head:?}");
     }
+}
+
+#[test]
+fn what_was_compiled_for_an_accelerator_keeps_its_plan() {
+    let mut small = SmallModel::new();
+    let commands = small.constant(0, "commands", DataType::INT8, &[4], &[1; 4]);
+    let weights = small.constant(0, "weights", DataType::INT8, &[4], &[1; 4]);
+    let arena = bytes(&mut small, 0, "scratch", 512);
+    let (x, y) = (bytes(&mut small, 0, "x", 64), bytes(&mut small, 0, "y", 16));
+    small.custom_operator(0, "ethos-u", &[commands, weights, arena, arena, x], &[y]);
+    small.io(0, &[x], &[y]);
+    let model = read(&small);
+    let graph = TfliteGraph::new(&model, GraphOptions::default()).unwrap();
+    let record = HeadRecord::new(&model, &[None, None, Some(0), Some(64), Some(0)]).unwrap();
+    assert_eq!(graph.check_record(&record).unwrap().faults, []);
+    let error = graph.head_plan(|_| None).unwrap_err();
+    let expected =
+        "TFLite: the plan of the file can't be changed: its operators ethos-u have been compiled for these addresses";
+    assert_eq!(error.to_string(), expected);
 }

@@ -106,6 +106,14 @@ pub enum TfliteError {
         /// The part.
         field: String,
     },
+    /// Operators have been compiled with the addresses of the record that the file has.
+    #[error(
+        "TFLite: the plan of the file can't be changed: its operators {operator} have been compiled for these addresses"
+    )]
+    Compiled {
+        /// The name of the operators.
+        operator: String,
+    },
     /// The file would be too large for its own offsets.
     #[error("TFLite: the file can't be written with a plan: {bytes} bytes are too many for its offsets")]
     FileSize {

@@ -197,10 +197,14 @@ impl TfliteGraph<'_> {
     }
 
     /// Returns pairs of tensors that share bytes while both are needed, though no kernel allows it: the one that is there first
-    /// comes first. At most one pair for each second tensor.
+    /// comes first. At most one pair for each second tensor. What an accelerator plans itself is not looked into.
     pub(crate) fn overlaps(&self, offsets: &[Option<i64>]) -> Vec<Overlap> {
         let (lives, tensors): (_, Vec<TensorIndex>) = (self.lives(), self.model.tensors().collect());
+        let arenas = self.model.accelerator_arenas();
         let placed = |position: usize| {
+            if arenas.contains(&tensors[position]) {
+                return None;
+            }
             let size = match self.kinds[position] {
                 TensorKind::Planned(size) | TensorKind::Variable(size) => i64::try_from(size).ok()?,
                 _ => return None,

@@ -108,7 +108,7 @@ impl<'m> Operand<'m> {
 
     /// For each pixel and channel of the result, the window is read in the channels of its group.
     fn convolution(self, input: &Tensor, output: &Tensor) -> Option<Walk> {
-        let Options::Convolution { window, dilation } = self.op.options else { return None };
+        let Options::Convolution { window, dilation, .. } = self.op.options else { return None };
         let filter = dims4(self.input(1)?)?;
         let (image, result) = (dims4(input)?, dims4(output)?);
         let is_known =
@@ -125,7 +125,7 @@ impl<'m> Operand<'m> {
 
     /// Each channel is a group, of as many channels in the result as the multiplier says.
     fn depthwise(self, input: &Tensor, output: &Tensor) -> Option<Walk> {
-        let Options::Convolution { window, dilation } = self.op.options else { return None };
+        let Options::Convolution { window, dilation, depth_multiplier } = self.op.options else { return None };
         let filter = dims4(self.input(1)?)?;
         let (image, result) = (dims4(input)?, dims4(output)?);
         let is_known =
@@ -134,6 +134,9 @@ impl<'m> Operand<'m> {
             return None;
         }
         let channels = [1, result[3] / image[3]];
+        if i64::from(depth_multiplier) != channels[1] {
+            return None;
+        }
         self.window(window, dilation, [filter[1], filter[2]], image[3], channels, input, output)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariant: every number in a [`Model`] that refers to a tensor, a subgraph, a buffer or an operator code exists.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -137,6 +138,9 @@ pub struct Metadata {
     /// The number of the buffer.
     pub buffer: usize,
 }
+
+/// The custom operator that runs on Arm's Ethos-U.
+const ETHOS_U: &str = "ethos-u";
 
 /// Returns whether these bytes begin as a TFLite file does.
 ///
@@ -285,6 +289,27 @@ impl Model {
         let is_call = matches!(self.builtin(operator), BuiltinOp::IF | BuiltinOp::WHILE | BuiltinOp::CALL_ONCE);
         let (first, second) = if is_call { operator.options.calls() } else { (None, None) };
         first.into_iter().chain(second)
+    }
+
+    /// Returns the name of operators that were compiled for an accelerator with all addresses in the head, if there are any: those
+    /// that Arm's compiler Vela makes.
+    pub fn accelerator(&self) -> Option<&str> {
+        let mut operators = self.subgraphs.iter().flat_map(|subgraph| &subgraph.operators);
+        operators.find(|op| self.op_name(op) == ETHOS_U).map(|_| ETHOS_U)
+    }
+
+    /// Returns the tensors that stand for all memory that an accelerator uses: other tensors are located in them, where the
+    /// compiler has put them.
+    pub(crate) fn accelerator_arenas(&self) -> BTreeSet<TensorIndex> {
+        let mut arenas = BTreeSet::new();
+        for (number, subgraph) in self.subgraphs.iter().enumerate() {
+            for op in subgraph.operators.iter().filter(|op| self.op_name(op) == ETHOS_U) {
+                // Commands and weights come first, then slow and fast memory, then what is read.
+                let slots = op.inputs.iter().skip(2).take(2).flatten();
+                arenas.extend(slots.map(|tensor| TensorIndex::new(number, *tensor)));
+            }
+        }
+        arenas
     }
 
     /// Returns a tensor.

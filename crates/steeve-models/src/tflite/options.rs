@@ -34,6 +34,8 @@ pub enum Options {
         window: Window,
         /// From one element of the filter to the next, in height and width.
         dilation: [i32; 2],
+        /// Channels of the result for each channel of the image, if each is convolved alone; otherwise 1.
+        depth_multiplier: i32,
     },
     /// Of `AVERAGE_POOL_2D` and `MAX_POOL_2D`.
     Pool {
@@ -96,8 +98,14 @@ impl Options {
             Ok::<_, TfliteError>(Window { same_padding, stride: [int(2, 0)?, int(1, 0)?] })
         };
         Ok(match kind {
-            kind::CONV_2D => Self::Convolution { window: window()?, dilation: [int(5, 1)?, int(4, 1)?] },
-            kind::DEPTHWISE_CONV_2D => Self::Convolution { window: window()?, dilation: [int(6, 1)?, int(5, 1)?] },
+            kind::CONV_2D => {
+                Self::Convolution { window: window()?, dilation: [int(5, 1)?, int(4, 1)?], depth_multiplier: 1 }
+            }
+            kind::DEPTHWISE_CONV_2D => Self::Convolution {
+                window: window()?,
+                dilation: [int(6, 1)?, int(5, 1)?],
+                depth_multiplier: int(3, 0)?,
+            },
             kind::POOL_2D => Self::Pool { window: window()?, filter: [int(4, 0)?, int(3, 0)?] },
             kind::REDUCER => Self::Reduce { keep_dims: reader.bool(&table, Field::new(0, OPTIONS.name))? },
             kind::IF => Self::If { then_subgraph: int(0, 0)?, else_subgraph: int(1, 0)? },

@@ -28,7 +28,8 @@ pub fn uniform_scratch(model: &Model, bytes: u64) -> Vec<ScratchBuffer> {
 }
 
 /// Returns the buffers that TensorFlow Lite Micro's reference kernels ask for, as far as they are known: those of reductions,
-/// of `MIRROR_PAD`, of recurrent layers and of the Fourier transform of the signal library.
+/// transposed convolutions, sums of many operands, mirrored borders, recurrent layers, and the Fourier transform of the signal
+/// library.
 pub fn reference_scratch(model: &Model) -> Vec<ScratchBuffer> {
     let mut found = Vec::new();
     for (subgraph, it) in model.subgraphs.iter().enumerate() {
@@ -59,6 +60,17 @@ fn of_operator(model: &Model, subgraph: usize, op: &Operator) -> Vec<u64> {
             sizes.extend([4 * rank(0), input(1).map_or(0, elements).saturating_mul(4)]);
             sizes
         }
+        // Sums of 32 or 64 bits, for each element of the result.
+        BuiltinOp::TRANSPOSE_CONV => {
+            let sums = match input(2).map(|it| it.data_type) {
+                Some(DataType::INT8) => 4,
+                Some(DataType::INT16) => 8,
+                _ => 0,
+            };
+            vec![tensor(op.outputs.first().copied()).map_or(0, elements).saturating_mul(sums)]
+        }
+        // The addresses of all operands; a microcontroller's have half that size.
+        BuiltinOp::ADD_N => vec![8 * op.inputs.len() as u64],
         // Offsets of both sides.
         BuiltinOp::MIRROR_PAD => vec![4 * rank(0); 2],
         // Sums of 32 bits, for each filter and for each unit.

@@ -112,14 +112,21 @@ impl SmallModel {
         buffer: usize,
         is_variable: bool,
     ) -> usize {
-        let tensors = &mut self.subgraphs[subgraph].tensors;
-        tensors.push(Item::Table(vec![
+        let mut fields = vec![
             (0, Value::Ref(Item::Ints(shape.to_vec()))),
             (1, Value::Byte(data_type.0.cast_unsigned())),
             (2, Value::Int(int(buffer))),
             (3, Value::Ref(Item::Text(name.into()))),
             (5, Value::Byte(is_variable.into())),
-        ]));
+        ];
+        if matches!(data_type, DataType::INT8 | DataType::INT16) {
+            // A scale of 1 / 64 and no offset, so that kernels have something to compute with.
+            let scale = Item::Ints(vec![0.015_625_f32.to_bits().cast_signed()]);
+            let quantization = vec![(2, Value::Ref(scale)), (3, Value::Ref(Item::Longs(vec![0])))];
+            fields.push((4, Value::Ref(Item::Table(quantization))));
+        }
+        let tensors = &mut self.subgraphs[subgraph].tensors;
+        tensors.push(Item::Table(fields));
         tensors.len() - 1
     }
 
@@ -136,18 +143,35 @@ impl SmallModel {
             self.codes.push((op, String::new()));
             self.codes.len() - 1
         });
+        self.any_operator(subgraph, code, inputs, outputs, options_table(op, &options))
+    }
+
+    fn any_operator(
+        &mut self,
+        subgraph: usize,
+        code: usize,
+        inputs: &[usize],
+        outputs: &[usize],
+        options: Option<(u8, Vec<(u16, Value)>)>,
+    ) -> usize {
         let mut fields = vec![
             (0, Value::Int(int(code))),
             (1, Value::Ref(Item::Ints(ints(inputs)))),
             (2, Value::Ref(Item::Ints(ints(outputs)))),
         ];
-        if let Some((kind, table)) = options_table(op, &options) {
+        if let Some((kind, table)) = options {
             fields.push((3, Value::Byte(kind)));
             fields.push((4, Value::Ref(Item::Table(table))));
         }
         let operators = &mut self.subgraphs[subgraph].operators;
         operators.push(Item::Table(fields));
         operators.len() - 1
+    }
+
+    /// Adds a custom operator to a subgraph and returns its number there.
+    pub fn custom_operator(&mut self, subgraph: usize, name: &str, inputs: &[usize], outputs: &[usize]) -> usize {
+        self.codes.push((BuiltinOp::CUSTOM, name.into()));
+        self.any_operator(subgraph, self.codes.len() - 1, inputs, outputs, None)
     }
 
     /// Says which tensors of a subgraph are its inputs and outputs.
@@ -217,9 +241,14 @@ fn options_table(op: BuiltinOp, options: &Options) -> Option<(u8, Vec<(u16, Valu
         }
         Options::While { condition, body } => (93, vec![(0, number(condition)), (1, number(body))]),
         Options::CallOnce { init } => (103, vec![(0, number(init))]),
-        Options::Convolution { window: it, dilation: [height, width] } => {
-            let (kind, slot) = if op == BuiltinOp::CONV_2D { (1, 4) } else { (2, 5) };
+        Options::Convolution { window: it, dilation: [height, width], depth_multiplier } => {
             let mut fields = window(it);
+            let (kind, slot) = if op == BuiltinOp::CONV_2D {
+                (1, 4)
+            } else {
+                fields.push((3, number(depth_multiplier)));
+                (2, 5)
+            };
             fields.extend([(slot, number(width)), (slot + 1, number(height))]);
             (kind, fields)
         }

@@ -16,6 +16,7 @@ pub(crate) enum Item {
     /// A vector of bytes, of which the first is at a multiple of 16.
     Bytes(Vec<u8>),
     Ints(Vec<i32>),
+    Longs(Vec<i64>),
     Tables(Vec<Item>),
     Text(String),
     /// Something in the old file, by its position there.
@@ -103,6 +104,10 @@ impl Writer {
             Item::Ints(numbers) => {
                 let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
                 self.vector(4, numbers.len(), &bytes)
+            }
+            Item::Longs(numbers) => {
+                let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                self.vector(8, numbers.len(), &bytes)
             }
             Item::Tables(items) => {
                 let start = self.vector(4, items.len(), &vec![0; 4 * items.len()]);
