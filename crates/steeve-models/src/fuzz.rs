@@ -1,17 +1,12 @@
 //! Random models, and the bodies of the fuzz targets. Tests run them for a moment; `cargo fuzz` for as long as it likes.
 
+use steeve_graph::fuzz::Choices;
 use steeve_graph::{PlanOptions, Unread, plan_tensor_graph};
 
 use crate::tflite::{
     BuiltinOp, DataType, GraphOptions, HeadRecord, KernelSet, Model, Options, SmallModel, TfliteError, TfliteGraph,
     Window, reference_scratch, tflm_placement,
 };
-
-/// Where random decisions come from: a number below the one that it is asked for.
-pub trait Choices {
-    /// Returns a number below `count`, or 0 if there is none.
-    fn below(&mut self, count: usize) -> usize;
-}
 
 /// How large a model may be for a fuzz body to plan and replay it.
 const MOST_TENSORS: usize = 400;
@@ -60,7 +55,7 @@ fn assert_survives(model: &Model, record: &HeadRecord) {
 }
 
 /// Returns a file with some of its bytes changed: single ones, and numbers of 32 bits that become small or large.
-pub fn mutated(file: &[u8], choices: &mut impl Choices) -> Vec<u8> {
+pub fn mutated(file: &[u8], choices: &mut Choices<'_>) -> Vec<u8> {
     let mut file = file.to_vec();
     for _ in 0..=choices.below(4) {
         let at = choices.below(file.len().max(1));
@@ -84,7 +79,7 @@ pub fn mutated(file: &[u8], choices: &mut impl Choices) -> Vec<u8> {
 }
 
 /// Returns a random model: operators of several kinds, constants, variables, and subgraphs that are called.
-pub fn random_model(choices: &mut impl Choices) -> SmallModel {
+pub fn random_model(choices: &mut Choices<'_>) -> SmallModel {
     let mut model = SmallModel::new();
     let called: Vec<usize> = (0..choices.below(4)).map(|_| model.subgraph()).collect();
     for subgraph in called.iter().copied().chain([0]) {
@@ -95,7 +90,7 @@ pub fn random_model(choices: &mut impl Choices) -> SmallModel {
     model
 }
 
-fn random_subgraph(model: &mut SmallModel, choices: &mut impl Choices, subgraph: usize, later: &[usize]) {
+fn random_subgraph(model: &mut SmallModel, choices: &mut Choices<'_>, subgraph: usize, later: &[usize]) {
     let dim = |choices: &mut dyn FnMut(usize) -> usize| i32::try_from(choices(5) + 1).unwrap_or(1);
     let mut count = 0;
     let mut image = |model: &mut SmallModel, shape: [i32; 4]| {

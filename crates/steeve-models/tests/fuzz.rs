@@ -1,19 +1,9 @@
 //! The fuzz bodies, for a moment.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-use steeve_models::fuzz::{self, Choices};
-
-struct Seed(steeve_graph::fuzz::Choices<'static>);
-
-impl Choices for Seed {
-    fn below(&mut self, count: usize) -> usize {
-        self.0.below(count)
-    }
-}
-
-fn seed(number: u64) -> Seed {
-    Seed(steeve_graph::fuzz::Choices::from_seed(number))
-}
+use steeve_graph::fuzz::Choices;
+use steeve_models::fuzz;
+use steeve_models::tflite::{HeadRecord, Model};
 
 /// How many inputs: `STEEVE_FUZZ` asks for more.
 fn inputs() -> u64 {
@@ -23,8 +13,8 @@ fn inputs() -> u64 {
 #[test]
 fn any_random_model_is_planned_and_written() {
     for number in 0..inputs() {
-        let file = fuzz::random_model(&mut seed(number)).to_bytes();
-        let model = steeve_models::tflite::Model::read(file.clone());
+        let file = fuzz::random_model(&mut Choices::from_seed(number)).to_bytes();
+        let model = Model::read(file.clone());
         assert!(model.is_ok(), "seed {number}: {model:?}");
         fuzz::tflite(&file);
     }
@@ -33,13 +23,13 @@ fn any_random_model_is_planned_and_written() {
 #[test]
 fn no_damaged_file_does_harm() {
     for number in 0..inputs() * 5 {
-        let mut choices = seed(number);
+        let mut choices = Choices::from_seed(number);
         let file = fuzz::random_model(&mut choices).to_bytes();
         let damaged = fuzz::mutated(&file, &mut choices);
         fuzz::tflite(&damaged);
         // The same file with a record in it.
-        if let Ok(model) = steeve_models::tflite::Model::read(file) {
-            let record = steeve_models::tflite::HeadRecord::new(&model, &vec![None; model.tensor_count()]).unwrap();
+        if let Ok(model) = Model::read(file) {
+            let record = HeadRecord::new(&model, &vec![None; model.tensor_count()]).unwrap();
             fuzz::tflite(&fuzz::mutated(&model.with_record(&record).unwrap(), &mut choices));
         }
     }
@@ -48,7 +38,7 @@ fn no_damaged_file_does_harm() {
 #[test]
 fn no_random_bytes_do_harm() {
     for number in 0..inputs() {
-        let mut choices = seed(number);
+        let mut choices = Choices::from_seed(number);
         let count = choices.below(400) + 8;
         let mut bytes: Vec<u8> = (0..count).map(|_| u8::try_from(choices.below(12)).unwrap()).collect();
         bytes[4..8].copy_from_slice(b"TFL3");

@@ -359,6 +359,25 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_that_runs_backwards_is_noticed() {
+        let axis = Axis { input: 3, output: 3, filter: 1, stride: 1, dilation: 1, pad: 0 };
+        let walk = WindowWalk { images: 1, rows: axis, columns: axis, groups: 1, channels: [2, 4], element: 1 };
+        let mut events = Vec::new();
+        walk.run(&mut |event| events.push(event));
+        // Element by element from the last one; within an element, reads still come before the write.
+        let elements: Vec<_> = events.chunks(2).rev().flatten().collect();
+        let distance = Walk::Window(walk).distance();
+        let (mut written, mut harm) = (std::collections::BTreeSet::new(), false);
+        for event in elements {
+            match event {
+                WalkEvent::Read(range) => harm |= range.clone().any(|byte| written.contains(&(byte + distance))),
+                WalkEvent::Write(range) => written.extend(range.clone()),
+            }
+        }
+        assert!(harm);
+    }
+
+    #[test]
     fn a_pointwise_convolution_needs_the_pixels_that_it_adds() {
         let axis = Axis { input: 4, output: 4, filter: 1, stride: 1, dilation: 1, pad: 0 };
         let walk = WindowWalk { images: 1, rows: axis, columns: axis, groups: 1, channels: [8, 16], element: 1 };
