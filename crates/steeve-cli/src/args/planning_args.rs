@@ -95,7 +95,7 @@ pub(crate) struct KernelArgs {
     #[arg(long, value_enum, value_name = "KERNELS")]
     pub(crate) overlap: Option<KernelSetName>,
 
-    /// Leave this many bytes free while each operator runs, for buffers that its kernel asks for.
+    /// Leave this many bytes more free while each operator runs, for buffers that optimised kernels ask for.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) scratch: Option<Bytes>,
 }

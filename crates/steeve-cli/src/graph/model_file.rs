@@ -14,7 +14,7 @@ use steeve_graph::{
 };
 use steeve_models::tflite::{
     GraphOptions, HeadPlan, HeadRecord, KernelSet, Model, RecordFault, RecordReport, TensorIndex, TfliteError,
-    TfliteGraph, TfliteKey, tflm_placement, uniform_scratch,
+    TfliteGraph, TfliteKey, reference_scratch, tflm_placement, uniform_scratch,
 };
 use steeve_view::PlanMap;
 
@@ -36,7 +36,10 @@ pub(crate) struct ModelFile {
 impl ModelFile {
     pub(crate) fn read(file: String, bytes: Vec<u8>) -> Result<Self, Error> {
         match Model::read(bytes) {
-            Ok(model) => Self::new(file, Arc::new(model), GraphOptions::default()),
+            Ok(model) => {
+                let scratch = reference_scratch(&model);
+                Self::new(file, Arc::new(model), GraphOptions::default().with_scratch(scratch))
+            }
             Err(source) => Err(Error::Tflite { file, source }),
         }
     }
@@ -58,10 +61,12 @@ impl ModelFile {
             Some(KernelSetName::TflmReference) => KernelSet::TflmReference,
             None => KernelSet::Any,
         };
+        let mut scratch = reference_scratch(&self.model);
+        scratch.extend(uniform_scratch(&self.model, kernels.scratch.map_or(0, |bytes| bytes.0)));
         let options = GraphOptions::default()
             .with_in_place(set(kernels.in_place.or(kernels.overlap)))
             .with_overlap(set(kernels.overlap))
-            .with_scratch(uniform_scratch(&self.model, kernels.scratch.map_or(0, |bytes| bytes.0)));
+            .with_scratch(scratch);
         Self::new(self.file.clone(), self.model.clone(), options)
     }
 
@@ -226,7 +231,7 @@ impl ModelFile {
 /// Says how large the head is with a record.
 pub(crate) fn describe_head(head: &HeadPlan) -> String {
     let HeadPlan { head: bytes, tflm_head, .. } = head;
-    let beside = "buffers that kernels ask for come on top, see --scratch";
+    let beside = "buffers of optimised kernels come on top, see --scratch";
     if head.is_tflm {
         return format!(
             "no plan of ours is smaller: TensorFlow Lite Micro plans its {tflm_head} bytes itself; {beside}"
