@@ -41,6 +41,7 @@ mod layer;
 mod role;
 mod purpose;
 mod last_use;
+mod live_curve;
 mod map;
 mod map_of_file;
 mod byte_sums;

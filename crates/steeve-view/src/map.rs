@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use steeve_graph::{GraphPlan, MemoryPlan, Op, TensorId, Tensors};
-use steeve_plan::{BlockId, Bound, Bytes, Id, IdVec, Lifetime, Offset, Plan, Problem, Step, lower_bound};
+use steeve_plan::{BlockId, Bytes, Id, IdVec, Lifetime, Offset, Plan, Step};
 
 use crate::last_use::{last_uses, used_steps};
 use crate::layer::source_of_copy;
+use crate::live_curve::live_curve;
 use crate::purpose::{TensorPurpose, purposes};
 use crate::role::is_no_name;
 use crate::{LastUse, Role, layer_of};
@@ -304,31 +305,20 @@ impl MemoryMap {
 
     /// Computes the live bytes from each step at which they change. O(n log n).
     pub(crate) fn live(&self) -> Vec<(u64, u64)> {
-        let mut changes: BTreeMap<u64, i128> = BTreeMap::new();
-        for tile in &self.tiles {
-            *changes.entry(tile.life.start().0).or_default() += i128::from(tile.occupied.0);
-            *changes.entry(tile.life.end().0).or_default() -= i128::from(tile.occupied.0);
-        }
-        let mut live = 0i128;
-        let sum = |(step, change): (u64, i128)| {
-            live += change;
-            (step, u64::try_from(live).unwrap_or(u64::MAX))
-        };
-        changes.into_iter().map(sum).collect()
+        live_curve(&self.tiles)
     }
 }
 
 /// Computes the most bytes alive at once, and the first step at which they are.
 fn fullest(tiles: &[Tile]) -> (Bytes, Option<Step>) {
-    let block = |tile: &Tile| steeve_plan::Block::new(tile.occupied, tile.life);
-    match Problem::new(tiles.iter().map(block).collect::<Vec<_>>()) {
-        Ok(problem) => {
-            let Bound { live, step, .. } = lower_bound(&problem);
-            (live, step)
+    let mut most = (Bytes::ZERO, None);
+    for (step, bytes) in live_curve(tiles) {
+        if bytes > most.0.0 {
+            most = (Bytes(bytes), Some(Step(step)));
         }
-        // Only blocks of more than the address space together are no problem.
-        Err(_) => (Bytes(u64::MAX), None),
     }
+    // Only blocks of more than the address space together are no problem.
+    if most.0 == Bytes(u64::MAX) { (most.0, None) } else { most }
 }
 
 impl Tile {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::legend::{DARK, LIGHT};
+use crate::live_curve::shared_bytes;
 use crate::map::LEAF_KINDS;
 use crate::text::escaped;
 use crate::{Colouring, LastUse, MemoryMap, Picture, PlanMap, Role, Theme, Tile};
@@ -141,6 +142,9 @@ struct MemoryData<'a> {
     /// What is added to the size by the alignment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     padding: Vec<u64>,
+    /// Steps at which two blocks have bytes at once: the step, the buffer, how many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shared: Vec<(u64, usize, u64)>,
     label: Vec<u32>,
     operation: Vec<u32>,
     /// Of what no operation makes, an index into the leafs.
@@ -229,6 +233,7 @@ impl<'a> MemoryData<'a> {
             buffer: column(tiles, |tile| tile.buffer),
             offset: tiles.iter().map(|tile| tile.offset.0).collect(),
             size: tiles.iter().map(|tile| tile.size.0).collect(),
+            shared: shared_bytes(tiles).into_iter().map(|it| (it.step, it.buffer, it.bytes)).collect(),
             padding: column(tiles, |tile| tile.occupied.0.saturating_sub(tile.size.0)),
             label: tiles.iter().map(|tile| texts.index(&tile.name)).collect(),
             operation: tiles.iter().map(|tile| texts.index(&tile.operation)).collect(),

@@ -2,6 +2,7 @@
 
 use steeve_plan::{Bytes, Step};
 
+use crate::live_curve::shared_bytes;
 use crate::text::short_name;
 use crate::{LastUse, MemoryMap, PlanMap, StepUnit, Tile};
 
@@ -41,16 +42,9 @@ impl MemoryMap {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shared_at_peak(&self) -> Bytes {
-        let range = |tile: &&Tile| (tile.buffer, tile.offset.0, tile.offset.0.saturating_add(tile.occupied.0));
-        let mut ranges: Vec<_> = self.alive_at_peak().iter().map(range).collect();
-        ranges.sort_unstable();
-        let (mut shared, mut reached) = (0u64, (0, 0));
-        for (buffer, start, end) in ranges {
-            let before = if reached.0 == buffer { reached.1 } else { 0 };
-            shared = shared.saturating_add(before.min(end).saturating_sub(start));
-            reached = (buffer, before.max(end));
-        }
-        Bytes(shared)
+        let Some(step) = self.fullest else { return Bytes::ZERO };
+        let here = shared_bytes(&self.tiles).into_iter().filter(|it| it.step == step.0);
+        Bytes(here.fold(0, |sum: u64, it| sum.saturating_add(it.bytes)))
     }
 }
 

@@ -19,6 +19,7 @@ class Memory {
     this.offset = Float64Array.from(data.offset);
     this.size = Float64Array.from(data.size);
     this.room = data.padding ? Float64Array.from(data.size, (size, i) => size + data.padding[i]) : this.size;
+    this.shared = data.shared || [];
     this.label = data.label;
     this.operation = data.operation;
     this.leaf = data.leaf;
@@ -80,6 +81,10 @@ class Memory {
     for (let i = 0; i < this.count; i++) {
       if (buffer !== null && this.buffer[i] !== buffer) continue;
       changes.push([Math.max(FROM, this.start[i]), this.room[i]], [Math.min(UNTIL, this.end[i]), -this.room[i]]);
+    }
+    // What a result and its source have at once counts once.
+    for (const [step, other, bytes] of this.shared) {
+      if (buffer === null || buffer === other) changes.push([step, -bytes], [step + 1, bytes]);
     }
     changes.sort((a, b) => a[0] - b[0]);
     const steps = [], bytes = [];
