@@ -65,7 +65,7 @@ impl CheckFault {
             Violation::NotAtPredecessor { .. } => "strayed",
             Violation::BufferTooLarge { .. } => "buffer-size",
             Violation::OverCapacity { .. } => "capacity",
-            Violation::Overlap { .. } => "overlap",
+            Violation::Overlap { .. } | Violation::OverlapTooClose { .. } => "overlap",
             Violation::MoreOverlaps => "more",
             _ => "other",
         };

@@ -9,7 +9,7 @@ use steeve_view::printable;
 use crate::check_fault::CheckFault;
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
-use crate::json_lines::{JSON_VERSION, print_line};
+use crate::json_lines::{EngineBytes, JSON_VERSION, print_line};
 use crate::verbosity::Verbosity;
 
 /// How many faults are told as sentences; `--json` lists all of them.
@@ -76,8 +76,8 @@ pub(crate) struct CheckedMemory {
     pub(crate) lower_bound: Option<Bytes>,
     pub(crate) optimal: bool,
     pub(crate) chunks: Vec<Bytes>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ggml: Option<Bytes>,
+    #[serde(flatten)]
+    pub(crate) engine: EngineBytes,
 }
 
 impl CheckOutput<'_> {

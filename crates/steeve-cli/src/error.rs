@@ -8,6 +8,7 @@ use std::{fmt, io};
 use steeve_graph::file::SCHEMA as PLAN;
 use steeve_graph::recorded::SCHEMA as RECORDED;
 use steeve_graph::{JsonMessage, PlanFileError, RecordError, TextError};
+use steeve_models::tflite::TfliteError;
 use steeve_plan::csv::{CsvError, TableError};
 use steeve_plan::{Bytes, Clipped};
 
@@ -49,6 +50,10 @@ pub(crate) enum Error {
         "{file}: not a graph: got {kind} model, which steeve does not read; record its graph with steeve record -- PROGRAM, or write it in the text form (steeve help plan)"
     )]
     Model { file: String, kind: &'static str },
+    #[error("{file}: cannot be used as a model")]
+    Tflite { file: String, source: TfliteError },
+    #[error("{file}: not a TFLite model: expected one for {out}, got another file")]
+    NotAModel { file: String, out: String },
     #[error("{file}: no blocks: expected a line for each below the header")]
     NoBlocks { file: String },
     #[error("{file}: no tensors: expected at least one, such as x = input 16")]

@@ -24,7 +24,6 @@ impl ExistingPlan {
 
     /// Takes the plan of a plan file.
     pub(crate) fn of_file(name: &str, plan: &PlanFile) -> Self {
-        const SHOWN: usize = 5;
         let map = PlanMap::of_file(name, plan);
         let faults: Vec<String> = plan
             .memories
@@ -34,11 +33,18 @@ impl ExistingPlan {
                 memory.faults().iter().map(|fault| fault_text::file_fault(fault, &names)).collect::<Vec<_>>()
             })
             .collect();
-        let more = match faults.len().saturating_sub(SHOWN) {
+        Self { map, wrong: Self::sentence(faults) }
+    }
+
+    /// Puts the first faults into one sentence; `None` if there are none.
+    pub(crate) fn sentence(faults: impl IntoIterator<Item = String>) -> Option<String> {
+        const SHOWN: usize = 5;
+        let mut faults = faults.into_iter();
+        let shown: Vec<String> = faults.by_ref().take(SHOWN).collect();
+        let more = match faults.count() {
             0 => String::new(),
             more => format!("; and {more} more"),
         };
-        let wrong = faults.iter().take(SHOWN).cloned().collect::<Vec<_>>().join("; ") + &more;
-        Self { map, wrong: Some(wrong).filter(|_| !faults.is_empty()) }
+        if shown.is_empty() { None } else { Some(shown.join("; ") + &more) }
     }
 }

@@ -35,6 +35,12 @@ pub(crate) fn violation(violation: &Violation, ids: &BlockNames) -> String {
             let (block, other) = (name(block), name(other));
             format!("blocks {block} and {other} share byte {offset} of buffer {buffer} at step {step}")
         }
+        Violation::OverlapTooClose { block, overlaps, start, overlapped, distance } => {
+            let (block, overlaps) = (name(block), name(overlaps));
+            format!(
+                "block {block} at offset {start} overlaps block {overlaps} at {overlapped} and may not be so close: expected at least {distance} bytes below it"
+            )
+        }
         // These speak of no block.
         other => other.to_string(),
     }

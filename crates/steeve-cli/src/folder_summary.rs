@@ -13,13 +13,14 @@ use crate::comparison_table::geometric_mean;
 use crate::plan_figures::{MemoryFigures, PlanFigures, sum};
 use crate::text_table::{self, SizeRatio};
 
-/// Returns a table of block lists, relative to best-fit, and one of graphs, relative to ggml.
+/// Returns a table of block lists, relative to best-fit, one of graphs, relative to ggml, and one of models, relative to
+/// TensorFlow Lite Micro.
 pub(crate) fn folder_tables(
-    lists: &[ComparedFile],
-    graphs: &[ComparedFile],
+    [lists, graphs, models]: [&[ComparedFile]; 3],
     sizes: SizeStyle,
 ) -> Vec<comfy_table::Table> {
-    let kinds = [(&BLOCKS, lists), (&GRAPHS, graphs)].into_iter().filter(|(_, compared)| !compared.is_empty());
+    let kinds = [(&BLOCKS, lists), (&GRAPHS, graphs), (&MODELS, models)];
+    let kinds = kinds.into_iter().filter(|(_, compared)| !compared.is_empty());
     kinds.map(|(measure, compared)| summed(measure, compared, sizes)).collect()
 }
 
@@ -34,7 +35,9 @@ struct SummaryColumns {
 }
 
 const GRAPHS: SummaryColumns =
-    SummaryColumns { columns: ["graphs", "ggml", "steeve"], base: |it| it.first.ggml, ratio: "of ggml" };
+    SummaryColumns { columns: ["graphs", "ggml", "steeve"], base: |it| it.first.engine, ratio: "of ggml" };
+const MODELS: SummaryColumns =
+    SummaryColumns { columns: ["models", "tflm", "steeve"], base: |it| it.first.engine, ratio: "of tflm" };
 const BLOCKS: SummaryColumns =
     SummaryColumns { columns: ["lists", "best-fit", "steeve"], base: |it| Some(it.first.peak), ratio: "of best-fit" };
 

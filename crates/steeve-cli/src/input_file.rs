@@ -10,7 +10,7 @@ use steeve_plan::InputLimit;
 use steeve_plan::csv::{self, Table};
 
 use crate::error::{Error, JsonError};
-use crate::graph::GraphFile;
+use crate::graph::{GraphFile, ModelFile};
 use crate::input_source::InputSource;
 use crate::json_lines;
 
@@ -54,6 +54,10 @@ pub(crate) fn read_with_claims(
         return Err(Error::Model { file, kind });
     }
     let bytes = unpacked.read(limit)?;
+    if is_tflite(source, &bytes) {
+        let model = ModelFile::read(file.clone(), bytes)?;
+        return Ok((InputFile::Graph(Box::new(GraphFile::of_model(file, model))), None));
+    }
     let read = match FileContent::of(source, &bytes) {
         FileContent::Empty => return Err(Error::Empty { file }),
         FileContent::Binary => return Err(Error::NotText { file }),
@@ -73,17 +77,18 @@ pub(crate) fn read_with_claims(
     Ok((read.reject_empty(file)?, None))
 }
 
-/// Returns the kind of a model file, by its first bytes or its name; `None` for any other file.
+/// Returns the kind of a model file that is not read, by its first bytes or its name; `None` for any other file.
 fn model_kind(source: &InputSource, head: &[u8]) -> Option<&'static str> {
-    const KINDS: [(&str, &str); 3] = [(".gguf", "a GGUF"), (".onnx", "an ONNX"), (".tflite", "a TFLite")];
+    const KINDS: [(&str, &str); 2] = [(".gguf", "a GGUF"), (".onnx", "an ONNX")];
     if head.starts_with(b"GGUF") {
         return Some("a GGUF");
     }
-    // A FlatBuffer has its identifier behind the offset of its root.
-    if head.get(4..8) == Some(b"TFL3") {
-        return Some("a TFLite");
-    }
     KINDS.into_iter().find(|(ending, _)| source.ends_with(ending)).map(|(_, kind)| kind)
+}
+
+/// Returns whether a file is a TFLite model, by its first bytes; what is only called so is one that can't be read.
+fn is_tflite(source: &InputSource, bytes: &[u8]) -> bool {
+    steeve_models::tflite::is_tflite(bytes) || source.ends_with(".tflite")
 }
 
 fn read_json(file: String, text: &str, limit: InputLimit) -> Result<(InputFile, Option<PlanFile>), Error> {

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use steeve_plan::Bytes;
 
 use crate::error::Error;
-use crate::plan_figures::{MemoryFigures, PlanFigures};
+use crate::plan_figures::{EnginePlanner, MemoryFigures, PlanFigures};
 
 /// The version of all our forms. A reader refuses any other.
 pub(crate) const JSON_VERSION: u32 = 1;
@@ -51,24 +51,43 @@ struct ResultMemory<'a> {
     lower_bound: Bytes,
     optimal: bool,
     chunks: &'a [Bytes],
+    #[serde(flatten)]
+    engine: EngineBytes,
+}
+
+/// What the engine's own plan takes of a memory, under the engine's name.
+#[derive(Debug, Serialize)]
+pub(crate) struct EngineBytes {
     #[serde(skip_serializing_if = "Option::is_none")]
     ggml: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tflm: Option<Bytes>,
+}
+
+impl EngineBytes {
+    pub(crate) fn new(engine: EnginePlanner, bytes: Option<Bytes>) -> Self {
+        let of = |it| bytes.filter(|_| engine == it);
+        Self { ggml: of(EnginePlanner::Ggml), tflm: of(EnginePlanner::Tflm) }
+    }
 }
 
 /// Returns the memories of a result, in their order.
 fn memory_entries(figures: &PlanFigures) -> Vec<ResultMemory<'_>> {
-    fn entry(memory: &MemoryFigures) -> ResultMemory<'_> {
-        ResultMemory {
+    figures.memories.iter().map(|memory| ResultMemory::new(figures.engine, memory)).collect()
+}
+
+impl<'a> ResultMemory<'a> {
+    fn new(engine: EnginePlanner, memory: &'a MemoryFigures) -> Self {
+        Self {
             name: &memory.name,
             blocks: memory.blocks,
             peak: memory.peak,
             lower_bound: memory.at_least,
             optimal: memory.is_optimal(),
             chunks: &memory.chunks,
-            ggml: memory.ggml,
+            engine: EngineBytes::new(engine, memory.engine),
         }
     }
-    figures.memories.iter().map(entry).collect()
 }
 
 /// Prints one line of JSON and flushes it.

@@ -51,14 +51,24 @@ impl MapLoader<'_> {
                 let existing = ExistingPlan::of_blocks(&file, name.unwrap_or("plan"), table)?;
                 (existing, ", or plan it again with --strategy")
             }
-            _ => {
-                let planned = self.planner.make(source, input)?;
-                let map = planned.map(name.unwrap_or(planned.maker()));
-                self.planner.limits.capacities()?.check_names(planned.figures().memory_names())?;
-                return Ok(LoadedMap { file, map, planned: Some(planned), wrong: None, advice: "" });
+            InputFile::Graph(graph) if !replans && self.planner.planning.kernels.given().is_empty() => {
+                match graph.model().and_then(|model| model.recorded_plan(name.unwrap_or("record"))) {
+                    Some(existing) => (existing, ", or plan it again with --strategy"),
+                    None => return self.plan(source, input, name),
+                }
             }
+            _ => return self.plan(source, input, name),
         };
         Ok(LoadedMap { file, map: existing.map, planned: None, wrong: existing.wrong, advice })
+    }
+
+    /// Plans what a file holds.
+    fn plan(&self, source: &InputSource, input: InputFile, name: Option<&str>) -> Result<LoadedMap, Error> {
+        let file = source.to_string();
+        let planned = self.planner.make(source, input)?;
+        let map = planned.map(name.unwrap_or(planned.maker()));
+        self.planner.limits.capacities()?.check_names(planned.figures().memory_names())?;
+        Ok(LoadedMap { file, map, planned: Some(planned), wrong: None, advice: "" })
     }
 }
 

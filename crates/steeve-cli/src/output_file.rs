@@ -42,6 +42,8 @@ pub(crate) enum OutputFormat {
     Header,
     Page,
     Svg,
+    /// The model with its plan.
+    Tflite,
 }
 
 /// How pictures and headers look.
@@ -63,7 +65,7 @@ impl FromStr for OutputFile {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const WRONG: &str = "unknown file type: expected .html, .svg, .h, .csv, .json, .csv.gz or .json.gz";
+        const WRONG: &str = "unknown file type: expected .html, .svg, .h, .tflite, .csv, .json, .csv.gz or .json.gz";
         let name = text.to_lowercase();
         let (name, compression) = match name.strip_suffix(".gz") {
             Some(name) => (name, OutputCompression::Gzip),
@@ -76,6 +78,7 @@ impl FromStr for OutputFile {
             ("h", OutputCompression::Plain) => OutputFormat::Header,
             ("html" | "htm", OutputCompression::Plain) => OutputFormat::Page,
             ("svg", OutputCompression::Plain) => OutputFormat::Svg,
+            ("tflite", OutputCompression::Plain) => OutputFormat::Tflite,
             _ => return Err(WRONG.to_owned()),
         };
         Ok(Self { path: PathBuf::from(text), format, compression })
@@ -160,7 +163,11 @@ impl OutputFile {
             OutputCompression::Plain => text.into_bytes(),
             OutputCompression::Gzip => packed(&text).map_err(|source| self.write_error(source))?,
         };
-        atomic_write::write(&self.path, &bytes).map_err(|source| self.write_error(source))
+        self.write_bytes(&bytes)
+    }
+
+    pub(crate) fn write_bytes(&self, bytes: &[u8]) -> Result<(), Error> {
+        atomic_write::write(&self.path, bytes).map_err(|source| self.write_error(source))
     }
 }
 

@@ -4,10 +4,39 @@ use std::time::Duration;
 
 use steeve_plan::{Bytes, Clipped, Verdict};
 
+/// The planner that a graph's own engine has: what our plans are compared with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum EnginePlanner {
+    /// ggml's allocator.
+    #[default]
+    Ggml,
+    /// The greedy planner of TensorFlow Lite Micro.
+    Tflm,
+}
+
+impl EnginePlanner {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ggml => "ggml",
+            Self::Tflm => "tflm",
+        }
+    }
+
+    /// Returns the header above ratios to its bytes.
+    pub(crate) fn ratio_header(self) -> &'static str {
+        match self {
+            Self::Ggml => "of ggml",
+            Self::Tflm => "of tflm",
+        }
+    }
+}
+
 /// The figures of one file with one strategy.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanFigures {
     pub(crate) strategy: &'static str,
+    /// Whose plans those of [`MemoryFigures::engine`] are.
+    pub(crate) engine: EnginePlanner,
     /// Which nodes are computed in place; of graphs alone.
     pub(crate) reuse: Option<&'static str>,
     /// What becomes of tensors that no node reads; of graphs alone.
@@ -30,8 +59,8 @@ pub(crate) struct MemoryFigures {
     pub(crate) verdict: Verdict,
     /// The size of each buffer.
     pub(crate) chunks: Vec<Bytes>,
-    /// What ggml's own plan needs; unknown for a block list.
-    pub(crate) ggml: Option<Bytes>,
+    /// What the engine's own plan needs; unknown for a block list.
+    pub(crate) engine: Option<Bytes>,
 }
 
 impl MemoryFigures {
@@ -79,7 +108,7 @@ impl PlanFigures {
         if self.memories.len() < 2 {
             return None;
         }
-        let ggml = self.memories.iter().map(|it| it.ggml).collect::<Option<Vec<_>>>();
+        let engine = self.memories.iter().map(|it| it.engine).collect::<Option<Vec<_>>>();
         Some(MemoryFigures {
             name: "total".to_owned(),
             blocks: self.memories.iter().map(|it| it.blocks).sum(),
@@ -87,7 +116,7 @@ impl PlanFigures {
             at_least: sum(self.memories.iter().map(|it| it.at_least)),
             verdict: self.verdict(),
             chunks: self.memories.iter().flat_map(|it| it.chunks.iter().copied()).collect(),
-            ggml: ggml.map(|ggml| sum(ggml.into_iter())),
+            engine: engine.map(|engine| sum(engine.into_iter())),
         })
     }
 }

@@ -71,7 +71,7 @@ impl FilePlanner<'_> {
 
     fn graph(&self, name: &str, graph: GraphFile) -> Result<PlannedFile, Error> {
         let graph = graph.planned_as(self.planning)?;
-        let options = self.planning.for_graph(&graph.file, self.search)?;
+        let options = self.planning.for_graph(&graph.file, self.search, graph.unread())?;
         self.verbosity.detail(|| {
             let it = graph.assigned.graph();
             let memories = graph.owners().map(|memory| graph.memory_name(memory)).collect::<Vec<_>>().join(", ");
@@ -129,13 +129,20 @@ impl PlannedFile {
     pub(crate) fn map(&self, name: &str) -> PlanMap {
         match self {
             Self::Blocks { list, solved, .. } => PlanMap::of_blocks(name, ONLY_MEMORY, &solved.plan, &list.ids),
-            Self::Graph { solved, .. } => PlanMap::of_graph(name, &solved.plan),
+            Self::Graph { graph, solved } => {
+                let mut map = PlanMap::of_graph(name, &solved.plan);
+                if let Some(model) = graph.model() {
+                    model.describe(&mut map);
+                }
+                map
+            }
         }
     }
 
-    /// Returns ggml's own plan of this graph; `None` if this is it, or if ggml's overwrites live bytes.
-    pub(crate) fn ggml(&self) -> Option<PlanMap> {
+    /// Returns the engine's own plan of this graph; `None` if this is it, or if that overwrites live bytes.
+    pub(crate) fn engine_map(&self) -> Option<PlanMap> {
         match self {
+            Self::Graph { graph, .. } if graph.model().is_some() => graph.model()?.tflm_map(),
             Self::Graph { graph, solved } if solved.figures.strategy != "ggml" => {
                 let options = PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml);
                 plan_graph(&graph.assigned, &options).ok().map(|plan| PlanMap::of_graph("ggml", &plan))
@@ -155,14 +162,26 @@ impl PlannedFile {
     }
 
     /// Writes the plan. Where it has no such form, no file is touched.
-    pub(crate) fn write(&self, out: &OutputFile, drawing: &DrawingStyle) -> Result<(), Error> {
+    pub(crate) fn write(&self, out: &OutputFile, drawing: &DrawingStyle, verbosity: Verbosity) -> Result<(), Error> {
         match out.format {
             OutputFormat::Csv => out.write_text(self.csv()?),
             OutputFormat::Json => out.write_text(self.plan_file().to_json() + "\n"),
+            OutputFormat::Tflite => self.write_model(out, verbosity),
             OutputFormat::Header | OutputFormat::Page | OutputFormat::Svg => {
                 out.write_picture(&self.picture(), self.file(), drawing)
             }
         }
+    }
+
+    /// Writes the model with the record of its plan, and says what the runtime makes of it.
+    fn write_model(&self, out: &OutputFile, verbosity: Verbosity) -> Result<(), Error> {
+        let not_a_model = || Error::NotAModel { file: self.file().to_owned(), out: out.name() };
+        let Self::Graph { graph, solved } = self else { return Err(not_a_model()) };
+        let model = graph.model().ok_or_else(not_a_model)?;
+        let head = model.head_plan(&solved.plan)?;
+        out.write_bytes(&model.with_record(&head.record)?)?;
+        verbosity.note(format!("{}: written: {}", out.name(), graph::describe_head(&head)));
+        Ok(())
     }
 
     /// Formats the plan as CSV, one block per line.
@@ -194,12 +213,12 @@ impl PlannedFile {
         file
     }
 
-    /// Returns the picture of a graph with ggml's plan of it, or of a block list alone.
+    /// Returns the picture of a graph with the engine's own plan of it, or of a block list alone.
     fn picture(&self) -> Picture {
         let title = InputSource::new(self.file().as_ref()).short_name();
         let ours = self.map(self.maker());
-        match self.ggml() {
-            Some(ggml) => Picture::of_two(title, ggml, ours),
+        match self.engine_map() {
+            Some(engine) => Picture::of_two(title, engine, ours),
             None => Picture::of(title, ours),
         }
     }

@@ -10,7 +10,7 @@ use steeve_plan::{
 use crate::block_list::BlockList;
 use crate::error::{Error, ErrorChain};
 use crate::fault_text::{self, BlockName};
-use crate::plan_figures::{MemoryFigures, ONLY_MEMORY, PlanFigures};
+use crate::plan_figures::{EnginePlanner, MemoryFigures, ONLY_MEMORY, PlanFigures};
 
 /// A plan and what is known of it.
 #[derive(Debug)]
@@ -35,10 +35,11 @@ impl SolvedBlocks {
             at_least: self.at_least,
             verdict: self.verdict,
             chunks: self.plan.buffers().as_slice().to_vec(),
-            ggml: None,
+            engine: None,
         };
         PlanFigures {
             strategy: strategy_name(strategy),
+            engine: EnginePlanner::default(),
             reuse: None,
             unread: None,
             time: self.time,

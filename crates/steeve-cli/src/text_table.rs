@@ -140,12 +140,12 @@ pub(crate) fn verdict_cell(verdict: Verdict) -> Cell {
     }
 }
 
-/// Makes a cell of the ratio of our bytes to ggml's; a dash if ggml's are 0 or unknown.
-pub(crate) fn ratio_to_ggml_cell(ours: Bytes, ggml: Option<Bytes>) -> Cell {
-    match ggml {
-        Some(ggml) if ggml > Bytes::ZERO => {
-            let cell = Cell::new(SizeRatio::new(ours, ggml));
-            if ours < ggml { cell.fg(Color::Green) } else { cell }
+/// Makes a cell of the ratio of our bytes to those of the engine's own plan; a dash if these are 0 or unknown.
+pub(crate) fn engine_ratio_cell(ours: Bytes, theirs: Option<Bytes>) -> Cell {
+    match theirs {
+        Some(theirs) if theirs > Bytes::ZERO => {
+            let cell = Cell::new(SizeRatio::new(ours, theirs));
+            if ours < theirs { cell.fg(Color::Green) } else { cell }
         }
         _ => Cell::new("-"),
     }

@@ -373,7 +373,7 @@ fn bad_usage_is_explained() {
     check(&["plan", &tiny, "--align", "48"], &["not a power of two"]);
     check(&["plan", &tiny, "--threads", "0"], &["--threads"]);
     check(&["plan", &tiny, "--strategy", "slow"], &["best-fit, fast, best"]);
-    check(&["plan", &tiny, "-o", "plan.txt"], &[".csv, .json, .csv.gz or .json.gz"]);
+    check(&["plan", &tiny, "-o", "plan.txt"], &[".tflite, .csv, .json, .csv.gz or .json.gz"]);
     let said = steeve(&["plan", &tiny, "-o", "/nowhere/at/all/plan.csv"]);
     said.expect(2).complains(&["/nowhere/at/all/plan.csv: cannot write"]);
 }

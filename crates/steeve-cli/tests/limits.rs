@@ -159,7 +159,7 @@ fn a_plain_file_above_the_limit_is_refused_unread() {
 #[test]
 fn a_model_is_told_what_it_is_however_large() {
     let folder = Folder::new("limits-models");
-    for (name, head) in [("model.gguf", b"GGUF\x03\0\0\0".as_slice()), ("model", b"GGUF"), ("net", b"\x1c\0\0\0TFL3")] {
+    for (name, head) in [("model.gguf", b"GGUF\x03\0\0\0".as_slice()), ("model", b"GGUF")] {
         let file = folder.file(name, head);
         File::options().write(true).open(&file).unwrap().set_len(1 << 40).unwrap();
         steeve(&["plan", &file]).expect(2).complains(&["model", "does not read"]);

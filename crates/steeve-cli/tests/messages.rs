@@ -11,6 +11,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use steeve_models::tflite::SmallModel;
+
 use crate::harness::{Folder, Said, corpus, gzip, json, steeve, steeve_with};
 
 const TWO: &str = "id,lower,upper,size\nleft,0,2,8\nright,1,3,4\n";
@@ -67,6 +69,7 @@ impl Heard {
 fn every_error_of_the_docs_is_said_and_every_error_that_is_said_is_in_the_docs() {
     let mut heard = Heard::default();
     files(&mut heard);
+    models(&mut heard);
     plans(&mut heard);
     answers(&mut heard);
     programs(&mut heard);
@@ -88,6 +91,22 @@ fn every_error_of_the_docs_is_said_and_every_error_that_is_said_is_in_the_docs()
         rows.iter().enumerate().filter(|(index, _)| !used.contains(index)).map(|(_, (_, row))| row.as_str()).collect();
     assert!(silent.is_empty(), "nothing says: {silent:#?}");
     println!("messages: {} errors in {} rows", heard.0.len(), rows.len());
+}
+
+fn models(heard: &mut Heard) {
+    let folder = Folder::new("messages-models");
+    let model = folder.file("net.tflite", SmallModel::chain(&[64, 32, 16]).to_bytes());
+    let (graph, list) = (folder.file("net.graph", GRAPH), folder.file("two.csv", TWO));
+    heard.run(&["plan", &folder.file("cut.tflite", &SmallModel::chain(&[64, 32]).to_bytes()[..60])]);
+    heard.run(&["plan", &graph, "--in-place", "tflm-reference"]);
+    heard.run(&["plan", &list, "--overlap", "tflm-reference"]);
+    heard.run(&["plan", &graph, "--scratch", "64"]);
+    heard.run(&["plan", &model, "--strategy", "ggml"]);
+    heard.run(&["plan", &model, "--reuse", "ggml"]);
+    heard.run(&["plan", &model, "--as", "drop-in"]);
+    heard.run(&["plan", &model, "-o", &folder.path("plans/")]);
+    heard.run(&["plan", &model, "--max-buffer", "80", "-o", &folder.path("out.tflite")]);
+    heard.run(&["plan", &graph, "-o", &folder.path("out.tflite")]);
 }
 
 fn files(heard: &mut Heard) {
@@ -163,7 +182,7 @@ fn plans(heard: &mut Heard) {
     heard.run(&["check", &graph, &plan, "--strategy", "fast"]);
     heard.run(&["view", &plan, "-o", &folder.path("again.json")]);
     heard.run(&["view", &plan, "--capacity", "1M"]);
-    heard.run(&["view", &plan, &plan, "--ggml"]);
+    heard.run(&["view", &plan, &plan, "--engine"]);
     heard.run(&["view", &plan, &plan, &plan]);
     let mut stray = json(&fs::read_to_string(&plan).unwrap());
     stray["memories"][0]["blocks"][0]["offset"] = 1_000_000.into();

@@ -88,8 +88,8 @@ fn two_files_are_compared() {
     assert!(said.out.contains("39.74 MiB less (41666560 bytes, 43.2 %)"), "{}", said.out);
     let said = steeve(&["view", &new, &old, "--height", "6"]);
     assert!(said.expect(0).out.contains("39.74 MiB more"), "{}", said.out);
-    steeve(&["view", &corpus("blocks/tiny.csv"), "--ggml"]).expect(0).complains(&["no plan of ggml's"]);
-    let said = steeve(&["view", &corpus(RECORDED), "--ggml", "--height", "6"]);
+    steeve(&["view", &corpus("blocks/tiny.csv"), "--engine"]).expect(0).complains(&["no plan of its engine"]);
+    let said = steeve(&["view", &corpus(RECORDED), "--engine", "--height", "6"]);
     assert!(said.expect(0).out.contains("39.74 MiB less"), "{}", said.out);
 }
 
@@ -134,7 +134,7 @@ fn the_picture_of_the_readme_is_what_the_tool_draws() {
     let folder = Folder::new("view-readme");
     let out = folder.path("map.svg");
     let title = "Qwen3 30B A3B: the first 4 of 48 layers, with a prompt of 512 tokens";
-    steeve(&["view", "-q", &corpus(RECORDED), "--ggml", "--steps", "0..252", "--title", title, "-o", &out]).expect(0);
+    steeve(&["view", "-q", &corpus(RECORDED), "--engine", "--steps", "0..252", "--title", title, "-o", &out]).expect(0);
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     golden(&docs.join("map.svg"), &fs::read_to_string(&out).unwrap());
 }
@@ -457,7 +457,7 @@ fn options_that_would_change_nothing_are_refused() {
         ("html", &["--rectangles", "100"]),
         ("svg", &["--prefix", "x"]),
         ("svg", &["--bytes"]),
-        ("json", &["--ggml"]),
+        ("json", &["--engine"]),
         ("csv", &["--colour-by", "size"]),
     ] {
         let said = steeve(&[&["view", &graph, "-o", &out(ending)], options].concat());
@@ -503,7 +503,7 @@ fn a_map_of_a_terminal_has_a_limit() {
     let said = steeve(&["view", &file, "--width", "1000", "--height", "1000"]);
     assert!(said.expect(0).out.lines().count() > 1000);
     for width in ["24", "30", "39"] {
-        let said = steeve(&["view", &corpus(RECORDED), "--ggml", "--width", width, "--height", "4"]);
+        let said = steeve(&["view", &corpus(RECORDED), "--engine", "--width", width, "--height", "4"]);
         let width: usize = width.parse().unwrap();
         assert!(said.expect(0).out.lines().all(|line| line.chars().count() <= width), "{}", said.out);
     }

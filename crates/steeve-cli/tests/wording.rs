@@ -93,8 +93,6 @@ fn a_model_is_not_read_and_nothing_untrue_is_said_of_it() {
     let folder = Folder::new("wording-models");
     for (name, content, kind) in [
         ("net.onnx", b"\x08\x07\x12\x07pytorch".as_slice(), "an ONNX model"),
-        ("net.tflite", b"\x1c\0\0\0TFL3\0\0", "a TFLite model"),
-        ("net.bin", b"\x1c\0\0\0TFL3\0\0", "a TFLite model"),
         ("net.gguf", b"GGUF\x03\0\0\0", "a GGUF model"),
     ] {
         let said = steeve(&["plan", &folder.file(name, content)]);

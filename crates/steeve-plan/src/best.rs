@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::capacity_search::{CapacityResult, RefutationMeaning, SearchTarget, search_capacities};
+use crate::fast::fast;
 use crate::items::{Item, ItemSet};
 use crate::overlap_search::search_overlaps;
 use crate::random_greedy::random_greedy;
@@ -58,7 +59,8 @@ impl Default for Best {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Budget {
-    /// This many nodes of the search tree. Gives the same result on every machine.
+    /// This many nodes of the search tree. Gives the same result on every machine. Where blocks may
+    /// [overlap](crate::Overlap), placements with and without overlaps are searched with this many nodes each.
     Nodes(u64),
     /// This much wall time.
     #[cfg(feature = "std")]
@@ -112,8 +114,9 @@ pub(crate) fn search(
     SearchResult { solution, at_least, nodes: budget.nodes() }
 }
 
-/// Searches among placements with overlaps, and with half of the budget among those without, if one of them could be
-/// lower. No search here is complete, so nothing but the bound is proved.
+/// Searches among placements with overlaps, and then among those without, if one of them could be lower. Each search gets
+/// all nodes of the budget, so that permission to overlap never leads to a higher peak, or half of its time. No search here
+/// is complete, so nothing but the bound is proved.
 fn search_with_overlaps(
     problem: &Problem,
     items: &ItemSet,
@@ -125,18 +128,20 @@ fn search_with_overlaps(
 ) -> Solution {
     let apart = problem.without_overlaps();
     let apart_bound = lower_bound(&apart).bytes;
-    let apart_goal = SearchGoal::new(&apart, apart_bound).filter(|_| first.peak > apart_bound);
+    let apart_goal = SearchGoal::new(&apart, apart_bound).filter(|goal| first.peak > goal.target_peak);
     let overlapping = |first, budget: &mut SearchBudget<'_, '_>| {
         search_overlaps(problem, items, goal.target_peak, bound.step, first, budget)
     };
     let Some(apart_goal) = apart_goal else { return overlapping(first, budget) };
-    let best = budget.with_half(|budget| overlapping(first, budget));
-    if best.peak <= goal.target_peak.max(apart_goal.target_peak) {
+    let best = budget.with_half_of_the_time(|budget| overlapping(first, budget));
+    if best.peak <= apart_goal.target_peak {
         return if best.peak > goal.target_peak { overlapping(best, budget) } else { best };
     }
+    let Some(apart_first) = fast(&apart, items, apart_bound) else { return best };
+    budget.renew_nodes();
     // Its bound is not that of the problem, so it is not reported.
     let (found, _) =
-        budget.on_subproblem(|budget| search_apart(&apart, items, best.clone(), apart_goal, settings, budget));
+        budget.on_subproblem(|budget| search_apart(&apart, items, apart_first, apart_goal, settings, budget));
     if found.peak < best.peak { found } else { best }
 }
 

@@ -1,8 +1,9 @@
 //! Computes the fewest bytes that any plan of a problem needs. O(n log n).
 //!
-//! Three arguments, and the strongest wins:
+//! Four arguments, and the strongest wins:
 //! - blocks that are alive at the same step must not overlap, so their bytes add up; of two that may, what they can
 //!   share at most counts once;
+//! - along a chain of blocks that overlap, each as low as it may be, they run out of room (`chain_bound`);
 //! - a buffer extends at least to the end of its last pinned block;
 //! - two blocks above half the size of the largest possible buffer never share one at the same time. For each size,
 //!   as many buffers reach it as there are such blocks alive together, and the buffers' sizes are the sum over sizes:
@@ -16,6 +17,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::birth_steps::BirthSteps;
+use crate::chain_bound::chain_bound;
 use crate::{Block, BlockId, Bytes, Id, Lifetime, Overlap, Problem, Step};
 
 /// A number of bytes below which no plan exists.
@@ -41,6 +43,8 @@ pub enum BoundReason {
     Live,
     /// A pinned block ends there.
     Pinned,
+    /// Along a chain of blocks that overlap, each as close to the one before as it may be, they reach that far.
+    Overlaps,
     /// The blocks can't share buffers of limited size better.
     BufferLimit,
 }
@@ -66,6 +70,12 @@ pub fn lower_bound(problem: &Problem) -> Bound {
 /// Computes the bound from the maximum of live bytes and its step.
 pub(crate) fn bound_above(problem: &Problem, live: Bytes, step: Option<Step>) -> Bound {
     let mut bound = Bound { bytes: live, step, live, reason: BoundReason::Live };
+    if problem.has_overlaps() {
+        let chains = chain_bound(problem, live);
+        if chains > bound.bytes {
+            (bound.bytes, bound.reason) = (chains, BoundReason::Overlaps);
+        }
+    }
     let pinned = pinned_reach(problem);
     if pinned > bound.bytes {
         (bound.bytes, bound.reason) = (pinned, BoundReason::Pinned);

@@ -12,8 +12,8 @@
 //!
 //! The set holds ranks (positions in the order of buffers and offsets) as bits in a tree of 64-bit words: an ordered
 //! map whose every operation touches four words for a million blocks. No code here is shared with the strategies that
-//! make placements; the live bytes are counted again as well. (What the bound adds to them for pins and for limited
-//! buffers comes from `bound`; it decides only whether a plan may be called optimal.)
+//! make placements; the live bytes are counted again as well. (What the bound adds to them for pins, limited buffers and
+//! chains that overlap comes from `bound`; it decides only whether a plan may be called optimal.)
 
 mod overlap_sweep;
 mod rank_set;

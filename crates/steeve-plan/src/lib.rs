@@ -46,7 +46,8 @@
 //! | [`Strategy::Best`] | `Fast`, then niche search with a [`Budget`] | the last percent, or the proof that there is none |
 //!
 //! All of them support alignments, pinned blocks, blocks that reuse another's bytes in place, buffers of limited size
-//! and a capacity. They return a [`PlaceOutcome`] with a [`Verdict`]: optimal, fits, proved not to fit, or not found.
+//! and a capacity. All but `BestFit`, which keeps blocks apart, let a block [overlap](Overlap) a source that dies as it is
+//! born. They return a [`PlaceOutcome`] with a [`Verdict`]: optimal, fits, proved not to fit, or not found.
 //! [`plan()`] places and certifies in one call.
 //!
 //! # Features
@@ -70,6 +71,7 @@ mod problem;
 mod overlap;
 mod birth_steps;
 mod bound;
+mod chain_bound;
 mod placement;
 mod certify;
 mod plan;

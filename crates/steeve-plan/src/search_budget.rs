@@ -13,6 +13,8 @@ pub(crate) struct SearchBudget<'a, 'w> {
     watch: &'a mut ProgressCallback<'w>,
     nodes: u64,
     max_nodes: u64,
+    /// How many nodes a search may take.
+    granted: u64,
     deadline: Deadline,
     cancelled: bool,
     /// What is reported of the whole problem: the smallest peak so far, and the proven lower bound.
@@ -42,6 +44,7 @@ impl<'a, 'w> SearchBudget<'a, 'w> {
             watch,
             nodes: 0,
             max_nodes,
+            granted: max_nodes,
             deadline,
             cancelled: false,
             peak,
@@ -72,6 +75,20 @@ impl<'a, 'w> SearchBudget<'a, 'w> {
         let result = run(self);
         (self.max_nodes, self.deadline) = (max_nodes, deadline);
         result
+    }
+
+    /// Runs a search with half of the time that is left, and all nodes.
+    pub(crate) fn with_half_of_the_time<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let deadline = self.deadline;
+        self.deadline = deadline.halved();
+        let result = run(self);
+        self.deadline = deadline;
+        result
+    }
+
+    /// Grants as many nodes again as at the beginning, for a second search.
+    pub(crate) fn renew_nodes(&mut self) {
+        self.max_nodes = self.nodes.saturating_add(self.granted);
     }
 
     /// Runs a search on a subproblem, whose results are not reported.

@@ -141,6 +141,7 @@ impl fmt::Display for CapacityShortfall {
         match (bound.reason, bound.step) {
             _ if *at_least > bound.bytes => f.write_str("(proved by the search)"),
             (BoundReason::Live, Some(step)) => write!(f, "(alive at step {step})"),
+            (BoundReason::Overlaps, _) => f.write_str("(along a chain of blocks that overlap)"),
             (BoundReason::Pinned, _) => f.write_str("(a pinned block ends there)"),
             _ => f.write_str("(because of the limit on a buffer)"),
         }

@@ -3,7 +3,7 @@
 
 use steeve_plan::fuzz::{self, AlignmentMix, ByteDice, ProblemFeatures, ProblemShape};
 use steeve_plan::{
-    Align, Best, Block, BlockId, Budget, BufferId, Bytes, Id, Lifetime, Offset, Place, Placement, Problem,
+    Align, Best, Block, BlockId, BoundReason, Budget, BufferId, Bytes, Id, Lifetime, Offset, Place, Placement, Problem,
     ProblemError, Strategy, Verdict, Violation, certify, lower_bound, place, plan,
 };
 
@@ -65,12 +65,15 @@ fn certify_finds_exactly_the_pairs_that_the_definition_forbids() {
     let (mut wrong, mut right, mut permitted) = (0, 0, 0);
     for seed in 0..12_000 {
         let alignments = [AlignmentMix::None, AlignmentMix::Mixed][seed as usize % 2];
-        let shape = ProblemShape { alignments, blocks: 3 + seed % 17, size: 12, ..SMALL };
+        // Half of them with followers, pins and limits as well.
+        let extras = [ProblemFeatures::Overlaps, ProblemFeatures::All][seed as usize / 2 % 2];
+        let shape = ProblemShape { alignments, extras, blocks: 3 + seed % 17, size: 12, ..SMALL };
         let problem = random(seed, shape);
         let noise = fuzz::pseudo_random_bytes(seed + 77, 200);
         let mut dice = ByteDice::new(&noise);
-        let mut places: Vec<Place> = match seed % 3 {
-            0 => place(&problem, &Strategy::Fast).unwrap().placement.places.into_vec(),
+        let fast = place(&problem, &Strategy::Fast).map(|it| it.placement.places.into_vec());
+        let mut places: Vec<Place> = match fast {
+            Ok(places) if seed % 3 == 0 => places,
             _ => problem.blocks().iter().map(|_| at(0)).collect(),
         };
         for (place, block) in places.iter_mut().zip(problem.blocks()) {
@@ -101,18 +104,18 @@ fn certify_finds_exactly_the_pairs_that_the_definition_forbids() {
                 permitted += u32::from(any);
                 Vec::new()
             }
-            Err(wrong) => wrong.list().iter().map(|violation| named_pair(&problem, violation)).collect(),
+            Err(wrong) => wrong.list().iter().filter_map(|violation| named_pair(&problem, violation)).collect(),
         };
         found.sort_unstable();
         assert_eq!(found, expected, "seed {seed}: {problem:?} {places:?}");
         wrong += u32::from(!expected.is_empty());
     }
     println!("{wrong} wrong, {right} right, {permitted} with blocks that overlap");
-    assert!(wrong > 2000 && right > 2000 && permitted > 1000);
+    assert!(wrong > 2000 && right > 2000 && permitted > 700);
 }
 
-/// Returns the pair that a violation names, which must be the right kind of violation.
-fn named_pair(problem: &Problem, violation: &Violation) -> (usize, usize) {
+/// Returns the pair that shares bytes by a violation, which must be the right kind of violation.
+fn named_pair(problem: &Problem, violation: &Violation) -> Option<(usize, usize)> {
     let mut pair: Vec<usize> = violation.blocks().map(Id::index).collect();
     let related = |source: usize, result: usize| {
         problem.blocks().as_slice()[result].overlaps.is_some_and(|it| it.source.index() == source)
@@ -120,10 +123,20 @@ fn named_pair(problem: &Problem, violation: &Violation) -> (usize, usize) {
     match violation {
         Violation::Overlap { .. } => assert!(!related(pair[0], pair[1]) && !related(pair[1], pair[0])),
         Violation::OverlapTooClose { .. } => assert!(related(pair[0], pair[1])),
-        other => panic!("{other}"),
+        _ => return None,
     }
     pair.sort_unstable();
-    (pair[0], pair[1])
+    Some((pair[0], pair[1]))
+}
+
+#[test]
+fn blocks_of_which_too_many_meet_are_placed_apart() {
+    let sources = (0..1500).map(|index| block(10 + index % 7, 0, 2));
+    let results = (0..1500).map(|index| block(10, 1, 3).overlapping(id(index), Bytes(1)));
+    let problem = Problem::new(sources.chain(results).collect::<Vec<_>>()).unwrap();
+    let outcome = place(&problem, &Strategy::Fast).unwrap();
+    assert_eq!(outcome.peak, place(&fuzz::without_overlaps(&problem), &Strategy::Fast).unwrap().peak);
+    assert!(certify(problem, outcome.placement).is_ok());
 }
 
 #[test]
@@ -181,7 +194,7 @@ fn extend(problem: &Problem, most: u64, places: &mut Vec<Place>, best: &mut Opti
         }
         return;
     };
-    let buffers = if problem.max_buffer().is_some() { blocks.len().min(3) } else { 1 };
+    let buffers = if problem.max_buffer().is_some() { blocks.len().min(4) } else { 1 };
     for buffer in 0..buffers {
         let buffer = BufferId::from_index(buffer).unwrap();
         for offset in (0..most).step_by(block.align.get() as usize) {
@@ -221,6 +234,100 @@ fn no_plan_is_below_its_bound() {
     }
     println!("fast is at the optimum in {reached} of {cases}; overlaps lower the bound in {gained}");
     assert!(gained > 100 && reached * 10 > cases * 9);
+}
+
+/// Returns a few blocks of which most overlap the one before, and perhaps one that lives beside them.
+fn tiny_chain(seed: u64) -> Problem {
+    let noise = fuzz::pseudo_random_bytes(seed, 60);
+    let mut dice = ByteDice::new(&noise);
+    let align = Align::new([1, 1, 2, 4][dice.roll(4) as usize]).unwrap();
+    let mut blocks: Vec<Block> = Vec::new();
+    for index in 0..3 + dice.roll(2) as usize {
+        // Two steps each, so that each is alive with the one before; sometimes longer, and then nothing overlaps it.
+        let start = index as u64;
+        let long = dice.once_in(9);
+        let mut it = block(1 + dice.roll(7), start, start + if long { 3 } else { 2 }).aligned(align);
+        let before = blocks.last().is_some_and(|before| before.life.end().0 == start + 1);
+        if before && !dice.once_in(5) {
+            it = it.overlapping(id(index - 1), Bytes(dice.roll(5)));
+        } else if index > 1 && dice.once_in(3) && blocks[index - 2].life.end().0 == start {
+            it = it.following(id(index - 2));
+            it.size = it.size.min(blocks[index - 2].size);
+        }
+        blocks.push(it);
+    }
+    if dice.once_in(2) {
+        let start = dice.roll(3);
+        blocks.push(
+            block(1 + dice.roll(4), start, start + 1 + dice.roll(4)).aligned(Align::new(1 + dice.roll(2)).unwrap()),
+        );
+    }
+    let problem = Problem::new(blocks.clone());
+    problem.unwrap_or_else(|_| {
+        let unfollowed = |block: &Block| Block { follows: None, ..*block };
+        Problem::new(blocks.iter().map(unfollowed).collect::<Vec<_>>()).unwrap()
+    })
+}
+
+#[test]
+fn a_chain_is_never_below_its_bound() {
+    let (mut along, mut reached, mut cases) = (0, 0, 0);
+    for seed in 0..3000 {
+        let mut problem = tiny_chain(seed);
+        let limited = seed % 5 == 0 && problem.blocks().len() < 5;
+        if limited {
+            problem = problem.with_max_buffer(Bytes(4 + seed % 9));
+        }
+        let bound = lower_bound(&problem);
+        let Some(lowest) = lowest_peak(&problem, if limited { 12 } else { 30 }) else { continue };
+        assert!(bound.bytes.0 <= lowest, "seed {seed}: bound {bound:?}, but {lowest} is possible: {problem:?}");
+        let fast = place(&problem, &Strategy::Fast).unwrap();
+        assert!(fast.peak.0 >= lowest, "seed {seed}: {} below {lowest}: {problem:?} {:?}", fast.peak, fast.placement);
+        cases += 1;
+        along += u32::from(bound.reason == BoundReason::Overlaps);
+        reached += u32::from(bound.bytes.0 == lowest);
+    }
+    println!("{reached} of {cases} chains have their optimum at the bound, {along} of them along the chain");
+    assert!(along > 100 && reached * 10 > cases * 9);
+}
+
+#[test]
+fn a_search_is_never_worse_for_permission_to_overlap() {
+    for seed in 0..60 {
+        let shape = ProblemShape { blocks: 250, steps: 100, size: 250, ..SMALL };
+        let problem = fuzz::problem_of_shape(&mut ByteDice::new(&fuzz::pseudo_random_bytes(seed, 4000)), shape);
+        let strategy = Strategy::Best(Best::new(Budget::Nodes(5000)));
+        let peak = |problem: &Problem| place(problem, &strategy).unwrap().peak;
+        assert!(peak(&problem) <= peak(&fuzz::without_overlaps(&problem)), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_chain_runs_out_of_room_below_it() {
+    let chain = |capacity: u64| {
+        let over = |block: Block, source: usize| block.overlapping(id(source), Bytes(10));
+        let blocks = vec![block(100, 0, 2), over(block(100, 1, 3), 0), over(block(100, 2, 4), 1)];
+        Problem::new(blocks).unwrap().with_capacity(Bytes(capacity))
+    };
+    let bound = lower_bound(&chain(120));
+    assert_eq!((bound.bytes, bound.live, bound.reason), (Bytes(120), Bytes(110), BoundReason::Overlaps));
+    assert!(plan(chain(120), &Strategy::Fast).unwrap().is_optimal());
+    let error = plan(chain(119), &Strategy::Fast).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "capacity: too small: at least 120 bytes needed (along a chain of blocks that overlap), got 119"
+    );
+}
+
+#[test]
+fn a_problem_as_data_keeps_its_overlaps() {
+    let blocks = vec![block(64, 0, 2), block(128, 1, 3).overlapping(id(0), Bytes(80))];
+    let problem = Problem::new(blocks).unwrap();
+    let text = serde_json::to_string(&problem).unwrap();
+    assert!(text.contains(r#""overlaps":{"source":0,"distance":80}"#), "{text}");
+    assert_eq!(serde_json::from_str::<Problem>(&text).unwrap(), problem);
+    let apart = serde_json::to_string(&fuzz::without_overlaps(&problem)).unwrap();
+    assert!(!apart.contains("overlaps"), "{apart}");
 }
 
 #[test]

@@ -27,6 +27,31 @@ impl MemoryMap {
     pub fn live_at_peak(&self) -> Bytes {
         Bytes(self.alive_at_peak().iter().fold(0, |sum: u64, tile| sum.saturating_add(tile.occupied.0)))
     }
+
+    /// Returns the bytes that two tiles have at once at the fullest step: those of a result that overlaps a source while that is
+    /// read. O(n log n).
+    ///
+    /// ```
+    /// use steeve_plan::{Bytes, Strategy, csv, plan};
+    /// use steeve_view::PlanMap;
+    /// let table = csv::read("id,lower,upper,size,overlaps,distance\nx,0,2,64,,\ny,1,3,128,x,80\n")?;
+    /// let map = PlanMap::of_blocks("fast", "memory", &plan(table.problem()?, &Strategy::Fast)?, table.ids());
+    /// let memory = &map.memories[0];
+    /// assert_eq!((memory.live_at_peak(), memory.shared_at_peak()), (Bytes(64 + 128), Bytes(48)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shared_at_peak(&self) -> Bytes {
+        let range = |tile: &&Tile| (tile.buffer, tile.offset.0, tile.offset.0.saturating_add(tile.occupied.0));
+        let mut ranges: Vec<_> = self.alive_at_peak().iter().map(range).collect();
+        ranges.sort_unstable();
+        let (mut shared, mut reached) = (0u64, (0, 0));
+        for (buffer, start, end) in ranges {
+            let before = if reached.0 == buffer { reached.1 } else { 0 };
+            shared = shared.saturating_add(before.min(end).saturating_sub(start));
+            reached = (buffer, before.max(end));
+        }
+        Bytes(shared)
+    }
 }
 
 impl PlanMap {

@@ -110,16 +110,51 @@ const OPERATIONS: &[(Role, &[&str])] = &[
     (Role::FeedForward, &["glu", "mul_mat_id", "top_k", "argsort"]),
     (Role::Norm, &["norm"]),
     (Role::Convolution, &["conv", "im2col", "pool", "upscale"]),
-    (Role::Product, &["mul_mat"]),
+    (Role::State, &["lstm", "gru", "svdf"]),
+    (Role::Product, &["mul_mat", "matmul", "fully_connected", "gemm"]),
     (
         Role::Copy,
-        &["cont", "cpy", "dup", "concat", "repeat", "get_rows", "set_rows", "pad", "reshape", "permute", "transpose"],
+        &[
+            "cont",
+            "cpy",
+            "dup",
+            "concat",
+            "repeat",
+            "get_rows",
+            "set_rows",
+            "pad",
+            "reshape",
+            "permute",
+            "transpose",
+            "slice",
+            "squeeze",
+            "expand_dims",
+            "unpack",
+        ],
     ),
     (
         Role::Elementwise,
         &[
-            "add", "sub", "mul", "div", "scale", "sqr", "sqrt", "exp", "log", "neg", "abs", "silu", "gelu", "relu",
-            "tanh", "sigmoid", "clamp", "sum",
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "scale",
+            "sqr",
+            "sqrt",
+            "exp",
+            "log",
+            "neg",
+            "abs",
+            "silu",
+            "gelu",
+            "relu",
+            "tanh",
+            "sigmoid",
+            "clamp",
+            "sum",
+            "logistic",
+            "hard_swish",
         ],
     ),
 ];
@@ -145,7 +180,11 @@ impl Role {
         if flags.is_output() {
             return Self::Output;
         }
-        Self::of_name(name).unwrap_or_else(|| Self::of_operation(operation))
+        let by_operation = Self::of_operation(operation);
+        if is_path(name) && by_operation != Self::Other {
+            return by_operation;
+        }
+        Self::of_name(name).unwrap_or(by_operation)
     }
 
     /// Returns whether neighbours without a name most likely belong to it too.
@@ -204,6 +243,11 @@ impl WrittenLeafs {
     }
 }
 
+/// Returns whether a name is a path of modules, as TensorFlow's are: a fused operator has those of all that went into it.
+fn is_path(name: &str) -> bool {
+    name.contains('/')
+}
+
 /// Returns whether a name contains a part, which may be anchored to its begin and end.
 fn fits(part: &str, name: &str) -> bool {
     let Some(part) = part.strip_prefix('^') else { return name.contains(part) };
@@ -241,6 +285,8 @@ mod tests {
         assert_eq!(role("grad for node_3", "add"), Role::Training);
         assert_eq!(role(" (permuted) (cont)", "cont"), Role::Copy);
         assert_eq!(role("", "frobnicate"), Role::Other);
+        assert_eq!(role("model/conv/Relu;model/batch_norm/FusedBatchNormV3", "conv_2d"), Role::Convolution);
+        assert_eq!(role("model/ffn_gate", "frobnicate"), Role::FeedForward);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
 pub(crate) use diff_args::DiffArgs;
 pub(crate) use estimate_args::EstimateArgs;
-pub(crate) use planning_args::{PlannedAs, PlanningArgs, StrategyName};
+pub(crate) use planning_args::{KernelArgs, KernelSetName, PlannedAs, PlanningArgs, StrategyName};
 pub(crate) use view_args::ViewArgs;
 
 use crate::byte_size::{SizeStyle, parse_align, parse_bytes};
@@ -26,9 +26,9 @@ use crate::verbosity::Verbosity;
 
 /// Plans the memory of tensor graphs and block lists: assigns each tensor or block a buffer and an offset, and proves the plan.
 ///
-/// A graph is recorded from ggml (.json, .json.gz) or written as text (.graph), one tensor per line. A block list is a CSV
-/// file with the columns id, lower, upper, size and optionally alignment, offset, buffer, follows; a block is live at the
-/// steps from lower up to, but not including, upper.
+/// A graph is recorded from ggml (.json, .json.gz), a TFLite model (.tflite), or written as text (.graph), one tensor per line. A
+/// block list is a CSV file with the columns id, lower, upper, size and optionally alignment, offset, buffer, follows, overlaps,
+/// distance; a block is live at the steps from lower up to, but not including, upper.
 #[derive(Debug, Parser)]
 #[command(name = "steeve", version, after_help = EXAMPLES, verbatim_doc_comment)]
 pub(crate) struct Cli {
@@ -63,6 +63,7 @@ Examples:
   steeve compare folder/                        which strategy does best?
   steeve plan graph.json.gz -o plan.json        at which offset is each tensor?
   steeve check graph.json.gz plan.json          does this plan hold?
+  steeve plan model.tflite -o planned.tflite    how much smaller can this model's arena be?
   steeve plan blocks.csv --capacity 1M          do these blocks fit into 1 MiB?
   steeve estimate -- llama-server -m model.gguf how much memory of each device will this program take?
   steeve record -- python3 transcribe.py        which graphs does this program run with ggml, and how large is each?
@@ -127,6 +128,8 @@ Examples:
   steeve plan graph.json -o plan.json           at which offset is each tensor?
   steeve plan corpus/graphs/llm                 every graph in a folder, and all together
   steeve plan graphs/ -o plans/                 for the drop-in, which reads them with STEEVE_PLANS=plans
+  steeve plan model.tflite -o planned.tflite    the model with its plan, for TensorFlow Lite Micro
+  steeve plan model.tflite --overlap tflm-reference
   steeve plan blocks.csv.gz --strategy best --budget 2s --capacity 64MiB -o plan.json
   echo 'x = input f32[64,32]; y = silu x; z = add y x !output' | steeve plan - --json
 
@@ -137,7 +140,7 @@ best. Ctrl-C ends a search and keeps the best plan so far.
 A graph as text has one tensor per line or between semicolons: label = operation type[shape] sources !flags. Memories, if
 there are several, come first, as in memory gpu align=128, and a tensor is put into one with @gpu.")]
 pub(crate) struct PlanArgs {
-    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it, a pattern such as
+    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite and .csv (plain or .gz) in it, a pattern such as
     /// 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
@@ -154,8 +157,8 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
-    /// Write the plan to this file, by its ending: .json or .csv (also .gz), a page (.html), a drawing (.svg) or a C
-    /// header (.h). To a folder (ending in /, or existing) the plan of each graph is written under the name by which the
+    /// Write the plan to this file, by its ending: .json or .csv (also .gz), a page (.html), a drawing (.svg), a C header
+    /// (.h), or a TFLite model with its plan (.tflite). To a folder (ending in /, or existing) the plan of each graph is written under the name by which the
     /// drop-in looks it up with STEEVE_PLANS
     #[arg(short, long, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) out: Option<OutputTarget>,
@@ -170,6 +173,7 @@ Examples:
   steeve check graph.json.gz                    plan it, and run the plan and ggml's recorded one byte by byte
   steeve check graph.json.gz plan.json          does this plan hold for this graph?
   steeve check blocks.csv plan.json
+  steeve check model.tflite                     is the plan in this model right?
   steeve check plan.csv --capacity 1M           the file has an offset column itself
   steeve check graph.json.gz --capacity CUDA0=8GiB --capacity CPU=1GiB
   steeve check graph.json.gz plan.json --json   for programs: whether it holds, every fault, peak and bound
@@ -210,14 +214,15 @@ Examples:
   steeve compare folder/ --budget 500ms --bytes
 
 Graphs: ggml's own plan, its in-place decisions packed better (fast, reuse ggml), ours (fast) and ours with a search
-(best); ratios are by ggml's bytes. Block lists: ratios are by the bound, the most that any strategy could prove. Ratios
+(best); ratios are by ggml's bytes. TFLite models: TensorFlow Lite Micro's own plan (tflm), ours (fast), in place and with
+overlaps as its reference kernels allow, and with a search (best). Block lists: ratios are by the bound, the most that any strategy could prove. Ratios
 are rounded up, so that 1.0000 is exact. The last line has sums, and the geometric mean of the ratios over all memories
 (of graphs: all in which ggml needs any bytes).
 
 More than 40 files are summed up by folder, unless --rows file says otherwise: the bytes of the first strategy and of the
 last, what that saves, the mean of the ratios and the smallest of them (at best), and how many memories are at their bound.")]
 pub(crate) struct CompareArgs {
-    /// Graphs or block lists. A folder means every .json, .graph and .csv (plain or .gz) in it, a pattern such as
+    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite and .csv (plain or .gz) in it, a pattern such as
     /// 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,

@@ -2,9 +2,10 @@
 
 use clap::{Args, ValueEnum};
 use steeve_graph::{GraphStrategy, PlanOptions, Reuse, Unread};
-use steeve_plan::Strategy;
+use steeve_plan::{Bytes, Strategy};
 
 use super::{SearchArgs, given};
+use crate::byte_size::parse_bytes;
 use crate::error::Error;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,6 +78,52 @@ pub(crate) struct PlanningArgs {
     /// Plan as the drop-in for ggml does, for backends that check what they fuse; --reuse is then ggml by default.
     #[arg(long = "as", value_enum, value_name = "WHAT")]
     pub(crate) planned_as: Option<PlannedAs>,
+
+    #[command(flatten)]
+    pub(crate) kernels: KernelArgs,
+}
+
+/// What the kernels are like that a TFLite model runs with.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "TFLite models")]
+pub(crate) struct KernelArgs {
+    /// Compute in place where these kernels allow it; else only where no byte moves (RESHAPE and its kin).
+    #[arg(long, value_enum, value_name = "KERNELS")]
+    pub(crate) in_place: Option<KernelSetName>,
+
+    /// Let results overlap sources as far as these kernels read ahead of what they write; implies --in-place.
+    #[arg(long, value_enum, value_name = "KERNELS")]
+    pub(crate) overlap: Option<KernelSetName>,
+
+    /// Leave this many bytes more free while each operator runs, for buffers that optimised kernels ask for.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) scratch: Option<Bytes>,
+}
+
+/// Kernels of which it is known how they read and write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KernelSetName {
+    /// The portable kernels of TensorFlow Lite Micro, and no others.
+    TflmReference,
+}
+
+impl KernelArgs {
+    /// Returns the names of those of these options that are given.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        given([
+            ("--in-place", self.in_place.is_some()),
+            ("--overlap", self.overlap.is_some()),
+            ("--scratch", self.scratch.is_some()),
+        ])
+    }
+
+    /// Refuses these options for anything but a model. `kind` is what the file is.
+    pub(crate) fn reject_for(&self, file: &str, kind: &str) -> Result<(), Error> {
+        match self.given().first() {
+            Some(option) => Err(Error::Usage(format!("{file}: {option} is for TFLite models: got {kind}"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The rules that a graph is planned by, other than those of `steeve plan`.
@@ -90,7 +137,9 @@ impl PlanningArgs {
     /// Returns the names of those of these options that are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let (strategy, reuse, unread) = (self.strategy.is_some(), self.reuse.is_some(), self.unread.is_some());
-        given([("--strategy", strategy), ("--reuse", reuse), ("--unread", unread), ("--as", self.planned_as.is_some())])
+        let own =
+            [("--strategy", strategy), ("--reuse", reuse), ("--unread", unread), ("--as", self.planned_as.is_some())];
+        [given(own), self.kernels.given()].concat()
     }
 
     /// Refuses options that contradict each other: a budget is for `best` alone, and `ggml` has its own reuse. Reads no file.
@@ -122,6 +171,7 @@ impl PlanningArgs {
 
     /// Returns the strategy for a block list. Fails if an option is given that is for graphs alone.
     pub(crate) fn for_blocks(&self, file: &str, search: &SearchArgs) -> Result<Strategy, Error> {
+        self.kernels.reject_for(file, "a block list")?;
         if self.reuse.is_some() {
             let why =
                 format!("{file}: --reuse is for graphs: got a block list (its column follows says what is reused)");
@@ -150,8 +200,20 @@ impl PlanningArgs {
         })
     }
 
-    /// Returns strategy, reuse and unread for a graph. Fails if the strategy is for block lists alone.
-    pub(crate) fn for_graph(&self, file: &str, search: &SearchArgs) -> Result<PlanOptions, Error> {
+    /// Refuses options that are about ggml for a model of another engine.
+    pub(crate) fn reject_for_model(&self, file: &str) -> Result<(), Error> {
+        let given = match (self.strategy, self.reuse, self.planned_as) {
+            (Some(StrategyName::Ggml), ..) => "--strategy ggml",
+            (_, Some(ReuseName::Ggml), _) => "--reuse ggml",
+            (.., Some(_)) => "--as",
+            _ => return Ok(()),
+        };
+        Err(Error::Usage(format!("{file}: {given} is for graphs of ggml: got a TFLite model")))
+    }
+
+    /// Returns strategy, reuse and unread for a graph, with what becomes of unread tensors by default. Fails if the strategy is
+    /// for block lists alone.
+    pub(crate) fn for_graph(&self, file: &str, search: &SearchArgs, default: Unread) -> Result<PlanOptions, Error> {
         let strategy = match self.strategy {
             Some(StrategyName::BestFit) => {
                 let why = format!(
@@ -167,8 +229,8 @@ impl PlanningArgs {
             None if search.is_given() => GraphStrategy::Best(search.best()),
             None => GraphStrategy::default(),
         };
-        let default = if self.planned_as.is_some() { Reuse::Ggml } else { Reuse::Extended };
-        let (reuse, unread) = (self.reuse.map_or(default, Reuse::from), self.unread.map(Unread::from));
-        Ok(PlanOptions::new(strategy).with_reuse(reuse).with_unread(unread.unwrap_or_default()))
+        let usual = if self.planned_as.is_some() { Reuse::Ggml } else { Reuse::Extended };
+        let (reuse, unread) = (self.reuse.map_or(usual, Reuse::from), self.unread.map_or(default, Unread::from));
+        Ok(PlanOptions::new(strategy).with_reuse(reuse).with_unread(unread))
     }
 }

@@ -16,7 +16,7 @@ Examples:
   steeve view graph.json.gz                     a map in the terminal
   steeve view graph.json.gz -o map.html         a page to zoom, search and click in, with ggml's plan beside ours
   steeve view yesterday.json today.json -o map.html
-  steeve view graph.json.gz --ggml -o map.svg   a drawing for a paper, two plans on one scale
+  steeve view graph.json.gz --engine -o map.svg a drawing for a paper, two plans on one scale
   steeve view net.graph -o net.h                arena sizes and offsets for a C program
 
 Width is lifetime, height is size, vertical position is offset. A graph or a block list is planned as by steeve plan; a
@@ -35,9 +35,9 @@ pub(crate) struct ViewArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<OutputFile>,
 
-    /// Draw ggml's own plan beside ours; a page always has it.
-    #[arg(long)]
-    pub(crate) ggml: bool,
+    /// Draw the plan of the graph's own engine (ggml, or TensorFlow Lite Micro) beside ours; a page always has it.
+    #[arg(long, visible_alias = "ggml")]
+    pub(crate) engine: bool,
 
     /// Title of the picture [default: the name of the file].
     #[arg(long, value_name = "TEXT")]
@@ -158,6 +158,7 @@ fn target_name(target: ViewTarget) -> &'static str {
         Some(OutputFormat::Header) => "a C header (.h)",
         Some(OutputFormat::Json) => "a plan for programs (.json)",
         Some(OutputFormat::Csv) => "a plan for programs (.csv)",
+        Some(OutputFormat::Tflite) => "a model with its plan (.tflite)",
     }
 }
 
@@ -169,7 +170,7 @@ impl ViewArgs {
     /// Refuses options that would change nothing about what is asked for.
     pub(crate) fn check_uses(&self) -> Result<(), Error> {
         let options: [(&str, bool, &[ViewTarget]); 11] = [
-            ("--ggml", self.ggml, PICTURES),
+            ("--engine", self.engine, PICTURES),
             ("--title", self.title.is_some(), PICTURES),
             ("--memory", self.memory.is_some(), PICTURES),
             ("--steps", self.steps.is_some(), PICTURES),

@@ -16,8 +16,9 @@ use crate::exit_status::ExitStatus;
 use crate::fault_text::{self, BlockName};
 use crate::input_file::{self, InputFile};
 use crate::input_source::InputSource;
+use crate::json_lines::EngineBytes;
 use crate::over_capacity::over_capacity;
-use crate::plan_figures::ONLY_MEMORY;
+use crate::plan_figures::{EnginePlanner, ONLY_MEMORY};
 use crate::verbosity::Verbosity;
 use crate::{block_list, graph};
 
@@ -43,6 +44,9 @@ pub(crate) fn run(args: &CheckArgs, verbosity: Verbosity, stdout: &mut dyn Write
         (InputFile::Graph(graph), Some(InputFile::Plan(plan))) => {
             let plan_file = plan_file.unwrap_or_default();
             graph::check_graph(*graph, Some((&plan_file, *plan)), args, &mut output)
+        }
+        (InputFile::Graph(graph), Some(InputFile::Graph(recorded))) if recorded.model().is_some() => {
+            graph::check_recorded(*graph, (&plan_file.unwrap_or_default(), &recorded), args, &mut output)
         }
         (InputFile::Blocks(table), None) => check_blocks(&table, None, claims.as_ref(), args, &mut output),
         (InputFile::Blocks(table), Some(InputFile::Blocks(plan))) => {
@@ -166,7 +170,7 @@ fn checked_memory(plan: &Plan) -> CheckedMemory {
         lower_bound: Some(plan.bound().bytes),
         optimal: plan.is_optimal(),
         chunks: plan.buffers().as_slice().to_vec(),
-        ggml: None,
+        engine: EngineBytes::new(EnginePlanner::default(), None),
     }
 }
 
@@ -200,7 +204,7 @@ fn places(table: &Table, placed: &Table) -> Result<IdVec<BlockId, Place>, Vec<Ch
 /// Notes blocks whose size or lifetime has changed since the plan was made; the plan may hold all the same.
 fn note_differences(file: &str, table: &Table, placed: &Table, problem: &Problem, verbosity: Verbosity) {
     // A larger alignment in the plan is no difference: it may have been made with --align.
-    let core = |block: &Block| Block { align: Align::ONE, follows: None, pinned: None, ..*block };
+    let core = |block: &Block| Block { align: Align::ONE, follows: None, overlaps: None, pinned: None, ..*block };
     let differs = |(block, id): &(BlockId, &String)| {
         let planned = placed.find(id).map(|it| core(&placed.blocks()[it]));
         planned.is_some_and(|planned| planned != core(&problem.blocks()[*block]))

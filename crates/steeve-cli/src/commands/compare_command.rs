@@ -29,7 +29,7 @@ use crate::verbosity::Verbosity;
 pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     let capacities = args.limits.capacities()?;
     let interrupt = InterruptFlag::default();
-    let (mut lists, mut graphs) = (Vec::new(), Vec::new());
+    let (mut lists, mut graphs, mut models) = (Vec::new(), Vec::new(), Vec::new());
     let mut worst = ExitStatus::Success;
     let sources = input_sources(&args.files);
     let count = sources.len();
@@ -62,6 +62,7 @@ pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Wri
         match compared.kind {
             ComparedKind::Blocks => lists.push(compared),
             ComparedKind::Graph => graphs.push(compared),
+            ComparedKind::Model => models.push(compared),
         }
     }
     drop(bar);
@@ -71,13 +72,14 @@ pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Wri
             None => count > MANY,
         };
         let tables = if by_folder { folder_summary::folder_tables } else { tables };
-        print_tables(stdout, &tables(&lists, &graphs, args.output.sizes()))?;
+        print_tables(stdout, &tables([&lists, &graphs, &models], args.output.sizes()))?;
         if args.rows.is_none() && by_folder {
             verbosity.note(format!("{count} files are summed up by folder; --rows file shows each"));
         }
     }
-    if !lists.is_empty() || !graphs.is_empty() {
-        let figures = || lists.iter().chain(&graphs).filter_map(|it| it.figures.first());
+    let compared = || lists.iter().chain(&graphs).chain(&models);
+    if compared().next().is_some() {
+        let figures = || compared().filter_map(|it| it.figures.first());
         capacities.check_names(figures().flat_map(PlanFigures::memory_names))?;
     }
     Ok(worst)
@@ -107,6 +109,8 @@ pub(crate) struct ComparedFile {
 pub(crate) enum ComparedKind {
     Blocks,
     Graph,
+    /// A graph with an engine of its own.
+    Model,
 }
 
 fn compare_file(source: &InputSource, args: &CompareArgs, context: &CompareContext<'_>) -> Result<ComparedFile, Error> {
@@ -115,10 +119,12 @@ fn compare_file(source: &InputSource, args: &CompareArgs, context: &CompareConte
         // A search draws a bar of its own.
         InputFile::Blocks(table) => context.bar.suspended(|| compare_blocks(name, file, table, args, context)),
         InputFile::Graph(graph) => {
-            let (figures, refused) = graph::compare_graph(&graph.limited(&args.limits)?, args)?;
+            let graph = graph.limited(&args.limits)?;
+            let (figures, refused) = graph::compare_graph(&graph, args)?;
             let status = if refused.is_empty() { ExitStatus::Success } else { ExitStatus::Negative };
             context.bar.suspended(|| refused.iter().for_each(|why| context.verbosity.error(format!("{file}: {why}"))));
-            Ok(ComparedFile { name, file, kind: ComparedKind::Graph, status, figures })
+            let kind = if graph.model().is_some() { ComparedKind::Model } else { ComparedKind::Graph };
+            Ok(ComparedFile { name, file, kind, status, figures })
         }
         InputFile::Plan(_) => Err(Error::PlanOfGraph { file }),
     }
@@ -150,11 +156,12 @@ fn compare_blocks(
     Ok(ComparedFile { name, file, kind: ComparedKind::Blocks, status, figures })
 }
 
-/// Returns the tables with a row per file, that of block lists first.
-fn tables(lists: &[ComparedFile], graphs: &[ComparedFile], sizes: SizeStyle) -> Vec<comfy_table::Table> {
+/// Returns the tables with a row per file: of block lists, of graphs and of models.
+fn tables([lists, graphs, models]: [&[ComparedFile]; 3], sizes: SizeStyle) -> Vec<comfy_table::Table> {
     let lists = (!lists.is_empty()).then(|| block_comparison(lists, sizes));
     let graphs = (!graphs.is_empty()).then(|| graph::graph_comparison(graphs, sizes));
-    lists.iter().chain(&graphs).map(ComparisonTable::show).collect()
+    let models = (!models.is_empty()).then(|| graph::model_comparison(models, sizes));
+    lists.iter().chain(&graphs).chain(&models).map(ComparisonTable::show).collect()
 }
 
 fn print_tables(stdout: &mut dyn Write, tables: &[comfy_table::Table]) -> Result<(), Error> {

@@ -131,6 +131,12 @@ fn plan_file(
         let why = format!("{source}: --out FOLDER is for graphs: got a block list; name a file");
         return Err(Error::Usage(why));
     }
+    if let (InputFile::Graph(graph), Some(OutputTarget::Folder(_))) = (&input, &args.out)
+        && graph.model().is_some()
+    {
+        let why = format!("{source}: --out FOLDER is for graphs of ggml: got a TFLite model; name a file");
+        return Err(Error::Usage(why));
+    }
     let planned = planner.make(source, input)?;
     if args.out.is_some() {
         args.limits.capacities()?.check_names(planned.figures().memory_names())?;
@@ -149,7 +155,7 @@ fn write_to_file(out: &OutputFile, planned: &PlannedFile, verbosity: Verbosity) 
     if !planned.figures().fits() {
         return note_unwritten(out, verbosity);
     }
-    planned.write(out, &DrawingStyle::default())?;
+    planned.write(out, &DrawingStyle::default(), verbosity)?;
     if out.format == OutputFormat::Header {
         element_alignment::note_misaligned_elements(planned.file(), &planned.map(planned.maker()), verbosity);
     }
@@ -166,7 +172,7 @@ fn write_to_folder(
     verbosity: Verbosity,
 ) -> Result<(), Error> {
     let PlannedFile::Graph { graph, .. } = planned else { return Ok(()) };
-    let options = args.planning.for_graph(&graph.file, &args.search)?;
+    let options = args.planning.for_graph(&graph.file, &args.search, graph.unread())?;
     let out = folder.file(&graph.assigned.plan_file_name(&options));
     if !planned.figures().fits() {
         return note_unwritten(&out, verbosity);
@@ -186,8 +192,31 @@ fn note_unwritten(out: &OutputFile, verbosity: Verbosity) -> Result<(), Error> {
 #[derive(Clone, Copy)]
 struct PlanColumns {
     memories: bool,
-    ggml: bool,
+    /// Whose plans ours are compared with.
+    engine: Option<EngineHeaders>,
     buffers: bool,
+}
+
+/// The headers above the bytes of the engines' own plans, and above the ratios to these.
+#[derive(Clone, Copy)]
+struct EngineHeaders {
+    bytes: &'static str,
+    ratio: &'static str,
+}
+
+impl EngineHeaders {
+    /// Returns `None` if there is no such plan.
+    fn of(rows: &[PlannedRow]) -> Option<Self> {
+        let mut engines = rows
+            .iter()
+            .filter(|row| row.figures.memories.iter().any(|it| it.engine.is_some()))
+            .map(|row| row.figures.engine);
+        let first = engines.next()?;
+        Some(match engines.all(|it| it == first) {
+            true => Self { bytes: first.name(), ratio: first.ratio_header() },
+            false => Self { bytes: "engine's", ratio: "of engine's" },
+        })
+    }
 }
 
 impl PlanColumns {
@@ -195,7 +224,7 @@ impl PlanColumns {
         let memories = || rows.iter().flat_map(|row| &row.figures.memories);
         Self {
             memories: rows.iter().any(|row| row.figures.memories.len() > 1),
-            ggml: memories().any(|it| it.ggml.is_some()),
+            engine: EngineHeaders::of(rows),
             buffers: memories().any(|it| it.chunks.len() > 1),
         }
     }
@@ -204,13 +233,13 @@ impl PlanColumns {
         let mut header = vec!["file"];
         header.extend(self.memories.then_some("memory"));
         header.push("blocks");
-        header.extend(self.ggml.then_some("ggml"));
+        header.extend(self.engine.map(|it| it.bytes));
         header.push("peak");
-        header.extend(self.ggml.then_some("of ggml"));
+        header.extend(self.engine.map(|it| it.ratio));
         header.extend(["bound", "ratio", "result"]);
         header.extend(self.buffers.then_some("buffers"));
         header.extend(["time", "strategy"]);
-        header.extend(self.ggml.then_some("reuse"));
+        header.extend(self.engine.map(|_| "reuse"));
         header
     }
 
@@ -219,16 +248,16 @@ impl PlanColumns {
         let mut cells = vec![text_table::name_cell(label)];
         cells.extend(self.memories.then(|| text_table::name_cell(&memory.name)));
         cells.push(Cell::new(memory.blocks));
-        cells.extend(self.ggml.then(|| Cell::new(memory.ggml.map_or_else(nothing, |ggml| sizes.show(ggml)))));
+        cells.extend(self.engine.map(|_| Cell::new(memory.engine.map_or_else(nothing, |bytes| sizes.show(bytes)))));
         cells.push(Cell::new(sizes.show(memory.peak)));
-        cells.extend(self.ggml.then(|| text_table::ratio_to_ggml_cell(memory.peak, memory.ggml)));
+        cells.extend(self.engine.map(|_| text_table::engine_ratio_cell(memory.peak, memory.engine)));
         cells.push(Cell::new(sizes.show(memory.at_least)));
         cells.push(Cell::new(SizeRatio::new(memory.peak, memory.at_least)));
         cells.push(text_table::verdict_cell(memory.verdict));
         cells.extend(self.buffers.then(|| Cell::new(memory.chunks.len())));
         cells.push(Cell::new(time.map_or_else(String::new, text_table::format_time)));
         cells.push(Cell::new(figures.strategy));
-        cells.extend(self.ggml.then(|| Cell::new(figures.reuse.map_or_else(nothing, str::to_owned))));
+        cells.extend(self.engine.map(|_| Cell::new(figures.reuse.map_or_else(nothing, str::to_owned))));
         cells
     }
 
@@ -237,15 +266,16 @@ impl PlanColumns {
         let memories = || rows.iter().flat_map(|row| &row.figures.memories);
         let total = |of: fn(&MemoryFigures) -> Bytes| Cell::new(sizes.show(sum(memories().map(of))));
         let mean = |ratios: Option<SizeRatio>| ratios.map_or_else(|| Cell::new(nothing()), Cell::new);
-        let by_ggml = memories().filter_map(|it| Some((it.peak, it.ggml.filter(|ggml| *ggml > Bytes::ZERO)?)));
+        let by_engine = memories().filter_map(|it| Some((it.peak, it.engine.filter(|bytes| *bytes > Bytes::ZERO)?)));
         let by_bound =
             memories().filter(|it| it.at_least > Bytes::ZERO).map(|it| SizeRatio::new(it.peak, it.at_least).0);
         let mut cells = vec![Cell::new(format!("all {}", rows.len()))];
         cells.extend(self.memories.then(|| Cell::new("")));
         cells.push(Cell::new(memories().map(|it| it.blocks).sum::<usize>()));
-        cells.extend(self.ggml.then(|| Cell::new(sizes.show(sum(memories().filter_map(|it| it.ggml))))));
+        cells.extend(self.engine.map(|_| Cell::new(sizes.show(sum(memories().filter_map(|it| it.engine))))));
         cells.push(total(|it| it.peak));
-        cells.extend(self.ggml.then(|| mean(geometric_mean(by_ggml.map(|(ours, ggml)| SizeRatio::new(ours, ggml).0)))));
+        let ratios = || by_engine.map(|(ours, theirs)| SizeRatio::new(ours, theirs).0);
+        cells.extend(self.engine.map(|_| mean(geometric_mean(ratios()))));
         cells.push(total(|it| it.at_least));
         cells.push(mean(geometric_mean(by_bound)));
         let optimal = memories().filter(|it| it.is_optimal()).count();
@@ -253,7 +283,7 @@ impl PlanColumns {
         cells.extend(self.buffers.then(|| Cell::new(memories().map(|it| it.chunks.len()).sum::<usize>())));
         cells.push(Cell::new(text_table::format_time(rows.iter().map(|row| row.figures.time).sum())));
         cells.push(Cell::new(""));
-        cells.extend(self.ggml.then(|| Cell::new("")));
+        cells.extend(self.engine.map(|_| Cell::new("")));
         cells
     }
 }

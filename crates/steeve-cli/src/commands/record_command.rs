@@ -228,11 +228,11 @@ fn recorded_table(rows: &[RecordedGraph], sizes: SizeStyle) -> comfy_table::Tabl
 
 fn bytes(plain: &MemoryFigures, more: &MemoryFigures, sizes: SizeStyle) -> [Cell; 6] {
     [
-        Cell::new(plain.ggml.map_or_else(|| "-".to_owned(), |bytes| sizes.show(bytes))),
+        Cell::new(plain.engine.map_or_else(|| "-".to_owned(), |bytes| sizes.show(bytes))),
         Cell::new(sizes.show(plain.peak)),
-        text_table::ratio_to_ggml_cell(plain.peak, plain.ggml),
+        text_table::engine_ratio_cell(plain.peak, plain.engine),
         Cell::new(sizes.show(plain.at_least)),
         Cell::new(sizes.show(more.peak)),
-        text_table::ratio_to_ggml_cell(more.peak, more.ggml),
+        text_table::engine_ratio_cell(more.peak, more.engine),
     ]
 }

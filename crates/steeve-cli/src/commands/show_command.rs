@@ -67,6 +67,9 @@ struct PeakEntry<'a> {
     peak: Bytes,
     /// What is alive at the fullest step, each tensor rounded up to its alignment.
     live: Bytes,
+    /// The bytes of these that a result and its source have at once.
+    #[serde(skip_serializing_if = "is_zero")]
+    shared: Bytes,
     #[serde(flatten)]
     step: PeakStep,
     by_role: Vec<KindEntry>,
@@ -78,6 +81,10 @@ struct PeakEntry<'a> {
     alive: Vec<LiveAtPeak>,
     /// Those that are not listed.
     more: OmittedRest,
+}
+
+fn is_zero(bytes: &Bytes) -> bool {
+    bytes.0 == 0
 }
 
 /// The live bytes of all tensors of a kind.
@@ -128,6 +135,7 @@ impl<'a> PeakReport<'a> {
             name: &self.memory.name,
             peak: self.memory.peak(),
             live: self.live(),
+            shared: self.memory.shared_at_peak(),
             step: PeakStep::new(self.map.unit, self.memory.fullest),
             by_role: kinds(&self.sums.by_role),
             by_operation: kinds(&self.sums.by_operation),
@@ -145,10 +153,14 @@ impl<'a> PeakReport<'a> {
         let Some(when) = self.memory.fullest.map(|step| step_phrase(self.map, step)) else {
             return format!("{file}: nothing is ever alive in {memory}\n");
         };
-        let (peak, live) = (self.memory.peak(), self.live());
-        let lost = match peak.0.saturating_sub(live.0) {
+        let (peak, live, shared) = (self.memory.peak(), self.live(), self.memory.shared_at_peak());
+        let overlap = match shared.0 {
             0 => String::new(),
-            lost => format!(", {} more are lost to gaps between them or between buffers", size(Bytes(lost))),
+            _ => format!(", {} of them twice because a result overlaps its source", size(shared)),
+        };
+        let lost = match peak.0.saturating_add(shared.0).saturating_sub(live.0) {
+            0 => overlap,
+            lost => format!("{overlap}, {} more are lost to gaps between them or between buffers", size(Bytes(lost))),
         };
         let head = format!("{file}: {memory} needs {}: {} are alive {when}{lost}\n", size(peak), size(live));
         let (listed, more) = self.split(top);

@@ -45,8 +45,8 @@ pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write)
         status = status.max(said);
     }
     let picture = picture(&views, &sources, args);
-    if args.ggml && picture.maps.len() < 2 {
-        verbosity.note(format!("{}: no plan of ggml's to compare with", sources[0]));
+    if args.engine && picture.maps.len() < 2 {
+        verbosity.note(format!("{}: no plan of its engine to compare with", sources[0]));
     }
     let picture = match &args.memory {
         Some(memory) => select_memory(picture, memory)?,
@@ -98,16 +98,16 @@ fn load(
     Ok((loaded, status))
 }
 
-/// Returns the picture of two files, or of one, with ggml's plan of it in a page or on request.
+/// Returns the picture of two files, or of one, with the engine's own plan of it in a page or on request.
 fn picture(views: &[LoadedMap], sources: &[InputSource], args: &ViewArgs) -> Picture {
     let files = || sources.iter().map(InputSource::short_name).collect::<Vec<_>>().join(" and ");
     let title = args.title.clone().unwrap_or_else(files);
     match views {
         [before, after] => Picture::of_two(title, before.map.clone(), after.map.clone()),
         [one, ..] => {
-            let beside = args.ggml || args.format() == Some(OutputFormat::Page);
-            match one.planned.as_ref().filter(|_| beside).and_then(PlannedFile::ggml) {
-                Some(ggml) => Picture::of_two(title, ggml, one.map.clone()),
+            let beside = args.engine || args.format() == Some(OutputFormat::Page);
+            match one.planned.as_ref().filter(|_| beside).and_then(PlannedFile::engine_map) {
+                Some(engine) => Picture::of_two(title, engine, one.map.clone()),
                 None => Picture::of(title, one.map.clone()),
             }
         }
@@ -149,16 +149,16 @@ fn write(
 ) -> Result<(), Error> {
     let drawing = args.drawing();
     match (out.format, views) {
-        (OutputFormat::Csv | OutputFormat::Json, [LoadedMap { planned: Some(planned), .. }]) => {
-            planned.write(out, &drawing)?
+        (OutputFormat::Csv | OutputFormat::Json | OutputFormat::Tflite, [LoadedMap { planned: Some(planned), .. }]) => {
+            planned.write(out, &drawing, verbosity)?
         }
-        (OutputFormat::Csv | OutputFormat::Json, [LoadedMap { file, planned: None, .. }]) => {
+        (OutputFormat::Csv | OutputFormat::Json | OutputFormat::Tflite, [LoadedMap { file, planned: None, .. }]) => {
             let why = format!(
                 "{file}: is a plan already: expected .html, .svg or .h to draw it; to plan again: steeve plan -o"
             );
             return Err(Error::Usage(why));
         }
-        (OutputFormat::Csv | OutputFormat::Json | OutputFormat::Header, [_, _, ..]) => {
+        (OutputFormat::Csv | OutputFormat::Json | OutputFormat::Tflite | OutputFormat::Header, [_, _, ..]) => {
             let why = format!(
                 "{}: too many plans: expected one for this file type, got two; .html and .svg show both",
                 out.name()
@@ -216,8 +216,8 @@ impl ViewArgs {
                 let why = format!("view: too many files: expected one or two, got {}", sources.len());
                 Err(Error::Usage(why))
             }
-            [_, _] if self.ggml => {
-                let why = "--ggml: expected one file, got two";
+            [_, _] if self.engine => {
+                let why = "--engine: expected one file, got two";
                 Err(Error::Usage(why.to_owned()))
             }
             _ => Ok(sources),

@@ -2,12 +2,14 @@
 
 use steeve_graph::file::DROP_IN;
 use steeve_graph::{
-    GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlacementClaim, PlanFault, PlanFile, PlanOptions, Reuse, Unread,
-    check_plan_file,
+    Bytes, GraphPlan, GraphStrategy, MatchMemories, MemoryId, PlacementClaim, PlanFault, PlanFile, PlanOptions, Reuse,
+    Unread, check_plan_file,
 };
+use steeve_models::tflite::HeadRecord;
 use steeve_view::PlanMap;
 
 use super::graph_file::GraphFile;
+use super::model_file::ModelFile;
 use super::solve_graph::solve_graph;
 use crate::args::{CheckArgs, PlanningArgs, SearchArgs};
 use crate::capacity::Capacities;
@@ -15,6 +17,7 @@ use crate::check_fault::CheckFault;
 use crate::check_output::{CheckOutput, CheckedMemory, PlanKind, PlanTitle};
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
+use crate::json_lines::EngineBytes;
 use crate::over_capacity::over_capacity;
 use crate::plan_figures::{MemoryFigures, sum};
 use crate::text_table::SizeRatio;
@@ -39,29 +42,100 @@ pub(crate) fn check_graph(
         let title = PlanTitle { file, plan: "the plan", kind: PlanKind::Given };
         return match check_plan_file(&plan, &graph.assigned, MatchMemories::ByName) {
             // It has been proven.
-            Ok(plan) => report_verdict(output, &title, &graph, &PlacementClaim::of_plan(&plan), Vec::new(), || {
-                capacity_faults(&plan, capacities)
-            }),
+            Ok(plan) => {
+                let overlaps = graph.model().map(|model| model.overlap_faults(&plan)).transpose()?.unwrap_or_default();
+                report_verdict(output, &title, &graph, &PlacementClaim::of_plan(&plan), overlaps, || {
+                    capacity_faults(&plan, capacities)
+                })
+            }
             Err(faults) => output.does_not_hold(&title, &with_file_ids(&graph, faults)),
         };
     }
-    let options = args.planning.for_graph(&graph.file, &SearchArgs::default())?;
+    if let Some(model) = graph.model()
+        && let Some(record) = model.record()?
+    {
+        return check_record(&graph, model, (&graph.file, &record), capacities, output);
+    }
+    let options = args.planning.for_graph(&graph.file, &SearchArgs::default(), graph.unread())?;
     let solved = solve_graph(&graph, &options, Capacities::default())?;
     let (strategy, reuse, unread) = (solved.figures.strategy, options.reuse.name(), options.unread.name());
     let name = format!("our plan (strategy {strategy}, reuse {reuse}, unread {unread})");
     let title = PlanTitle { file: &graph.file, plan: &name, kind: PlanKind::Ours };
     let claim = PlacementClaim::of_plan(&solved.plan);
-    let faults = claim.faults(&graph.assigned);
+    let mut faults: Vec<CheckFault> = with_file_ids(&graph, claim.faults(&graph.assigned));
+    if let Some(model) = graph.model() {
+        faults.extend(model.overlap_faults(&solved.plan)?);
+    }
     let mut answer =
         report_verdict(output, &title, &graph, &claim, faults, || capacity_faults(&solved.plan, capacities))?;
     if let Some(ggml) = graph.answer() {
         let claim = PlacementClaim::of_recorded(ggml, &graph.assigned);
         let title = PlanTitle { file: &graph.file, plan: "ggml's recorded plan", kind: PlanKind::Ggml };
         // A capacity is asked of our plan: what ggml did can't be changed.
-        let faults = claim.faults(&graph.assigned);
+        let faults = with_file_ids(&graph, claim.faults(&graph.assigned));
         answer = answer.max(report_verdict(output, &title, &graph, &claim, faults, Vec::new)?);
     }
     Ok(answer)
+}
+
+/// Checks the record of one file for the model of another, or of the same file.
+pub(crate) fn check_recorded(
+    graph: GraphFile,
+    (file, recorded): (&str, &GraphFile),
+    args: &CheckArgs,
+    output: &mut CheckOutput<'_>,
+) -> Result<ExitStatus, Error> {
+    let record = recorded.model().map(ModelFile::record).transpose()?.flatten();
+    let Some(record) = record else { return Err(Error::NotAPlan { file: file.to_owned() }) };
+    let graph = graph.limited(&args.limits)?.planned_as(&args.planning)?;
+    let model = graph.model().ok_or_else(|| Error::NotAPlan { file: file.to_owned() })?;
+    check_record(&graph, model, (file, &record), args.limits.capacities()?, output)
+}
+
+fn check_record(
+    graph: &GraphFile,
+    model: &ModelFile,
+    (file, record): (&str, &HeadRecord),
+    capacities: Capacities<'_>,
+    output: &mut CheckOutput<'_>,
+) -> Result<ExitStatus, Error> {
+    let report = model.check_record(record)?;
+    let title = PlanTitle { file, plan: "the record", kind: PlanKind::Given };
+    let mut faults: Vec<CheckFault> = report.faults.iter().map(|fault| model.record_fault(fault)).collect();
+    if faults.is_empty() {
+        faults = model.replay_overlaps(&report.offsets)?;
+    }
+    let Some(head) = report.head.map(Bytes).filter(|_| faults.is_empty()) else {
+        let answer = output.does_not_hold(&title, &faults)?;
+        if let Some(kernels) = model.kernels_that_allow(record)? {
+            output
+                .verbosity
+                .note(format!("{file}: the record holds with {kernels}, for a runtime with exactly these kernels"));
+        }
+        return Ok(answer);
+    };
+    let tflm = model.tflm_head();
+    let memory = || CheckedMemory {
+        name: graph.assigned.memories()[MemoryId::FIRST].name.clone(),
+        peak: head,
+        lower_bound: None,
+        optimal: false,
+        chunks: vec![head],
+        engine: EngineBytes::new(graph.engine(), tflm),
+    };
+    let beside = match tflm {
+        Some(tflm) if tflm.0 > 0 && tflm != head => format!(", {} of tflm's {tflm}", SizeRatio::new(head, tflm)),
+        _ => String::new(),
+    };
+    let placed = report.offsets.iter().flatten().count();
+    let sentence = format!("{placed} tensors in {head} bytes{beside}");
+    match capacities.of(&memory().name).filter(|capacity| head > *capacity) {
+        None => output.holds(&title, &sentence, || Ok(vec![memory()])),
+        Some(capacity) => {
+            let message = format!("{}: {head} bytes: capacity {capacity} bytes", memory().name);
+            output.does_not_fit(&title, &[CheckFault::new("capacity", message)], || Ok(vec![memory()]))
+        }
+    }
 }
 
 /// Returns the plan with the reuse and unread that the command line asks it to be checked against.
@@ -106,11 +180,11 @@ fn report_verdict(
     title: &PlanTitle<'_>,
     graph: &GraphFile,
     claim: &PlacementClaim,
-    faults: Vec<PlanFault>,
+    faults: Vec<CheckFault>,
     over_capacity: impl FnOnce() -> Vec<CheckFault>,
 ) -> Result<ExitStatus, Error> {
     if !faults.is_empty() {
-        return output.does_not_hold(title, &with_file_ids(graph, faults));
+        return output.does_not_hold(title, &faults);
     }
     match over_capacity().as_slice() {
         [] => output.holds(title, &describe_plan(graph, claim), || memories(graph, claim)),
@@ -118,7 +192,7 @@ fn report_verdict(
     }
 }
 
-/// Describes a valid plan: tensors, bytes, and the ratio to ggml's.
+/// Describes a valid plan: tensors, bytes, and the ratio to the engine's own.
 fn describe_plan(graph: &GraphFile, claim: &PlacementClaim) -> String {
     let tensors = match claim.places.places.iter().flatten().count() {
         1 => "1 tensor".to_owned(),
@@ -129,9 +203,12 @@ fn describe_plan(graph: &GraphFile, claim: &PlacementClaim) -> String {
         count => format!(" of {count} memories"),
     };
     let bytes = sum(graph.assigned.owners().map(|memory| claim.bytes(memory)));
-    let ggml = graph.owners().map(|memory| graph.ggml(memory)).collect::<Option<Vec<_>>>();
-    let beside = match ggml.map(|ggml| sum(ggml.into_iter())) {
-        Some(ggml) if ggml.0 > 0 && ggml != bytes => format!(", {} of ggml's {ggml}", SizeRatio::new(bytes, ggml)),
+    let engine = graph.engine().name();
+    let theirs = graph.owners().map(|memory| graph.engine_bytes(memory)).collect::<Option<Vec<_>>>();
+    let beside = match theirs.map(|theirs| sum(theirs.into_iter())) {
+        Some(theirs) if theirs.0 > 0 && theirs != bytes => {
+            format!(", {} of {engine}'s {theirs}", SizeRatio::new(bytes, theirs))
+        }
         _ => String::new(),
     };
     format!("{tensors} in {bytes} bytes{memories}{beside}")
@@ -150,7 +227,7 @@ fn memories(graph: &GraphFile, claim: &PlacementClaim) -> Result<Vec<CheckedMemo
             lower_bound: Some(bound.at_least).filter(|bound| *bound <= peak),
             optimal: bound.at_least == peak,
             chunks: claim.buffers[memory].clone(),
-            ggml: graph.ggml(memory),
+            engine: EngineBytes::new(graph.engine(), graph.engine_bytes(memory)),
         }
     };
     Ok(graph.owners().zip(&solved.figures.memories).map(of_memory).collect())

@@ -1,25 +1,29 @@
 //! `steeve compare_graph` for graphs: ggml's plan, its live ranges packed better, ours, and ours with a search.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comfy_table::Cell;
-use steeve_graph::{Bytes, GraphStrategy, PlanOptions, Reuse};
+use steeve_graph::{Bytes, GraphStrategy, PlanOptions, Reuse, Verdict};
 
 use super::graph_file::GraphFile;
+use super::model_file::ModelFile;
 use super::solve_graph::{SolvedGraph, capacity_errors, solve_graph};
-use crate::args::CompareArgs;
+use crate::args::{CompareArgs, KernelArgs, KernelSetName};
 use crate::byte_size::SizeStyle;
 use crate::commands::compare_command::ComparedFile;
 use crate::comparison_table::{
     CapacityFit, ComparisonRow, ComparisonTable, StrategyResult, geometric_mean, result_cells,
 };
 use crate::error::Error;
-use crate::plan_figures::{MemoryFigures, PlanFigures, sum};
+use crate::plan_figures::{EnginePlanner, MemoryFigures, PlanFigures, sum};
 use crate::text_table::{self, SizeRatio, file_labels};
 
 /// Plans a graph with every strategy, ggml's first. Also returns why not even the best one fits, if so.
 pub(crate) fn compare_graph(graph: &GraphFile, args: &CompareArgs) -> Result<(Vec<PlanFigures>, Vec<String>), Error> {
     let capacities = args.limits.capacities()?;
+    if graph.model().is_some() {
+        return compare_model(graph, args);
+    }
     let options = [
         PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml),
         PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::Ggml),
@@ -33,12 +37,46 @@ pub(crate) fn compare_graph(graph: &GraphFile, args: &CompareArgs) -> Result<(Ve
     Ok((solved.into_iter().map(|it| it.figures).collect(), refused.unwrap_or_default()))
 }
 
+/// Plans a model as TensorFlow Lite Micro does, and then with more and more assumed of its kernels: nothing, that they compute in
+/// place, that they read ahead of what they write; the last with a search.
+fn compare_model(graph: &GraphFile, args: &CompareArgs) -> Result<(Vec<PlanFigures>, Vec<String>), Error> {
+    let capacities = args.limits.capacities()?;
+    let reference = Some(KernelSetName::TflmReference);
+    let (fast, best) = (GraphStrategy::Fast, GraphStrategy::Best(args.search.best()));
+    let in_place = KernelArgs { in_place: reference, ..KernelArgs::default() };
+    let overlap = KernelArgs { overlap: reference, ..KernelArgs::default() };
+    let tries = [(&KernelArgs::default(), fast), (&in_place, fast), (&overlap, fast), (&overlap, best)];
+    let mut figures: Vec<PlanFigures> = Vec::with_capacity(tries.len() + 1);
+    let mut refused = Vec::new();
+    for (kernels, strategy) in tries {
+        let graph = graph.with_kernels(kernels)?;
+        let options = PlanOptions::new(strategy).with_unread(graph.unread());
+        let solved = solve_graph(&graph, &options, capacities)?;
+        refused = capacity_errors(&graph, &solved, capacities);
+        figures.push(solved.figures);
+    }
+    if figures.iter().any(PlanFigures::fits) {
+        refused.clear();
+    }
+    // The bound is that of a plan which assumes nothing.
+    let start = Instant::now();
+    let head = graph.model().and_then(ModelFile::tflm_head);
+    let mut tflm = PlanFigures { strategy: EnginePlanner::Tflm.name(), time: start.elapsed(), ..figures[0].clone() };
+    for memory in &mut tflm.memories {
+        memory.peak = head.unwrap_or_default();
+        memory.chunks = vec![memory.peak];
+        memory.verdict = if memory.is_optimal() { Verdict::Optimal } else { Verdict::Fits };
+    }
+    figures.insert(0, tflm);
+    Ok((figures, refused))
+}
+
 /// One memory, or all memories of a file together.
 struct GraphRow {
     label: String,
     memory: String,
-    ggml: Option<Bytes>,
-    /// ggml's first.
+    engine: Option<Bytes>,
+    /// The engine's own first.
     results: Vec<StrategyResult>,
     kind: RowKind,
 }
@@ -52,33 +90,43 @@ enum RowKind {
 
 /// Returns a table of all graphs: a row per memory, a total for several memories, and a summary.
 pub(crate) fn graph_comparison(compared: &[ComparedFile], sizes: SizeStyle) -> ComparisonTable {
+    comparison(compared, "ggml", vec!["fast, reuse ggml", "fast", "best"], sizes)
+}
+
+/// Returns a table of all models, as [`graph_comparison`] does of graphs.
+pub(crate) fn model_comparison(compared: &[ComparedFile], sizes: SizeStyle) -> ComparisonTable {
+    comparison(compared, "tflm", vec!["fast", "in place", "overlap", "overlap, best"], sizes)
+}
+
+fn comparison(
+    compared: &[ComparedFile],
+    engine: &'static str,
+    strategies: Vec<&'static str>,
+    sizes: SizeStyle,
+) -> ComparisonTable {
     let labels = file_labels(compared.iter().map(|it| (it.name.as_str(), it.file.as_str())));
     let rows: Vec<GraphRow> = compared.iter().zip(labels).flat_map(|(it, label)| rows(it, &label)).collect();
     let several = compared.iter().any(|it| it.figures[0].memories.len() > 1);
     let mut heads = vec!["file"];
     heads.extend(several.then_some("memory"));
-    heads.extend(["ggml", "time"]);
-    let mut graph_comparison = ComparisonTable::new(heads, vec!["fast, reuse ggml", "fast", "best"]);
+    heads.extend([engine, "time"]);
+    let mut table = ComparisonTable::new(heads, strategies);
     for row in &rows {
         let mut head = vec![text_table::name_cell(&row.label)];
         head.extend(several.then(|| Cell::new(&row.memory)));
         head.extend([
-            ggml_cell(row.ggml, sizes),
+            engine_cell(row.engine, sizes),
             Cell::new(row.results[0].time.map_or_else(String::new, text_table::format_time)),
         ]);
-        graph_comparison.push(ComparisonRow { head, results: result_cells(&row.results[1..], row.ggml, sizes) });
+        table.push(ComparisonRow { head, results: result_cells(&row.results[1..], row.engine, sizes) });
     }
     if compared.len() > 1 {
-        graph_comparison.push(summary(
-            &rows,
-            if several { LeadingColumns::WithMemory } else { LeadingColumns::Plain },
-            sizes,
-        ));
+        table.push(summary(&rows, if several { LeadingColumns::WithMemory } else { LeadingColumns::Plain }, sizes));
     }
-    graph_comparison
+    table
 }
 
-fn ggml_cell(bytes: Option<Bytes>, sizes: SizeStyle) -> Cell {
+fn engine_cell(bytes: Option<Bytes>, sizes: SizeStyle) -> Cell {
     Cell::new(bytes.map_or_else(|| "-".to_owned(), |bytes| sizes.show(bytes)))
 }
 
@@ -90,8 +138,8 @@ fn rows(compared: &ComparedFile, label: &str) -> Vec<GraphRow> {
             time,
             fit: if it.verdict.fits() { CapacityFit::Within } else { CapacityFit::Over },
         });
-        let (memory, ggml) = (memories[0].name.clone(), memories[0].ggml);
-        GraphRow { label: label.to_owned(), memory, ggml, results: results.collect(), kind }
+        let (memory, engine) = (memories[0].name.clone(), memories[0].engine);
+        GraphRow { label: label.to_owned(), memory, engine, results: results.collect(), kind }
     };
     let times = || figures.iter().map(|it| Some(it.time)).collect::<Vec<_>>();
     let totals: Vec<MemoryFigures> = figures.iter().filter_map(PlanFigures::total).collect();
@@ -117,10 +165,10 @@ enum LeadingColumns {
 /// Returns the last row: sums over memories, and the geometric mean of the ratios where ggml needs any bytes.
 fn summary(rows: &[GraphRow], heads: LeadingColumns, sizes: SizeStyle) -> ComparisonRow {
     let memories = || rows.iter().filter(|row| row.kind == RowKind::Memory);
-    let counted = || memories().filter_map(|row| Some((row, row.ggml.filter(|ggml| *ggml > Bytes::ZERO)?)));
+    let counted = || memories().filter_map(|row| Some((row, row.engine.filter(|bytes| *bytes > Bytes::ZERO)?)));
     let time = |index: usize| text_table::format_time(rows.iter().filter_map(|row| row.results[index].time).sum());
     let results = (1..rows[0].results.len()).map(|index| {
-        let mean = geometric_mean(counted().map(|(row, ggml)| SizeRatio::new(row.results[index].peak, ggml).0));
+        let mean = geometric_mean(counted().map(|(row, theirs)| SizeRatio::new(row.results[index].peak, theirs).0));
         let bytes = sizes.show(sum(memories().map(|row| row.results[index].peak)));
         [Cell::new(bytes), mean.map_or(Cell::new("-"), Cell::new), Cell::new(time(index))]
     });
@@ -128,6 +176,6 @@ fn summary(rows: &[GraphRow], heads: LeadingColumns, sizes: SizeStyle) -> Compar
     if let LeadingColumns::WithMemory = heads {
         head.push(Cell::new(""));
     }
-    head.extend([Cell::new(sizes.show(sum(memories().filter_map(|row| row.ggml)))), Cell::new(time(0))]);
+    head.extend([Cell::new(sizes.show(sum(memories().filter_map(|row| row.engine)))), Cell::new(time(0))]);
     ComparisonRow { head, results: results.collect() }
 }

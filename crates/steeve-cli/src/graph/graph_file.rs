@@ -4,12 +4,13 @@ use std::cell::OnceCell;
 
 use steeve_graph::recorded::{BackendNeeds, RecordedPlacement};
 use steeve_graph::{
-    AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, RecordedGraph, TensorId, ggml_placement,
+    AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, RecordedGraph, TensorId, Unread, ggml_placement,
 };
 
-use crate::args::{LimitArgs, PlanningArgs};
+use super::model_file::ModelFile;
+use crate::args::{KernelArgs, LimitArgs, PlanningArgs};
 use crate::error::{Error, ErrorChain};
-use crate::plan_figures::sum;
+use crate::plan_figures::{EnginePlanner, sum};
 
 /// A graph, what its file calls the tensors, and what ggml answered for it.
 #[derive(Debug)]
@@ -27,19 +28,44 @@ pub(crate) struct GraphFile {
     pub(crate) as_drop_in: bool,
     /// ggml's own answer, as long as it is one to this question.
     answer: Option<RecordedPlacement>,
-    ggml: OnceCell<IdVec<MemoryId, Option<Bytes>>>,
+    engine_bytes: OnceCell<IdVec<MemoryId, Option<Bytes>>>,
+    /// The model that it is the graph of.
+    model: Option<Box<ModelFile>>,
 }
 
 impl GraphFile {
     pub(crate) fn recorded(file: String, recorded: RecordedGraph) -> Self {
         let RecordedGraph { assigned, ids, placement: answer, hosts, needs, .. } = recorded;
-        let ids = Some(ids);
-        Self { file, assigned, ids, hosts, needs, as_drop_in: false, answer: Some(answer), ggml: OnceCell::new() }
+        Self { ids: Some(ids), hosts, needs, answer: Some(answer), ..Self::text(file, assigned) }
     }
 
     pub(crate) fn text(file: String, assigned: AssignedGraph) -> Self {
-        let (hosts, needs) = (IdVec::new(), IdVec::new());
-        Self { file, assigned, ids: None, hosts, needs, as_drop_in: false, answer: None, ggml: OnceCell::new() }
+        Self {
+            file,
+            assigned,
+            ids: None,
+            hosts: IdVec::new(),
+            needs: IdVec::new(),
+            as_drop_in: false,
+            answer: None,
+            engine_bytes: OnceCell::new(),
+            model: None,
+        }
+    }
+
+    pub(crate) fn of_model(file: String, model: ModelFile) -> Self {
+        let assigned = model.assigned().clone();
+        Self { model: Some(Box::new(model)), ..Self::text(file, assigned) }
+    }
+
+    /// Returns the model that it is the graph of; `None` for a recorded or written graph.
+    pub(crate) fn model(&self) -> Option<&ModelFile> {
+        self.model.as_deref()
+    }
+
+    /// Returns what becomes of tensors that no node reads, if the command line does not say: in a model only outputs are read.
+    pub(crate) fn unread(&self) -> Unread {
+        if self.model.is_some() { Unread::Free } else { Unread::default() }
     }
 
     /// Returns the graph with each memory as the drop-in takes it: as the drop-in has recorded it, or else by default. Nodes of host
@@ -59,7 +85,26 @@ impl GraphFile {
 
     /// Returns this graph under the rules that the command line plans it by.
     pub(crate) fn planned_as(self, planning: &PlanningArgs) -> Result<Self, Error> {
-        if planning.planned_as.is_some() { self.for_drop_in() } else { Ok(self) }
+        match &self.model {
+            Some(_) => {
+                planning.reject_for_model(&self.file)?;
+                self.with_kernels(&planning.kernels)
+            }
+            None => {
+                planning.kernels.reject_for(&self.file, "a graph")?;
+                if planning.planned_as.is_some() { self.for_drop_in() } else { Ok(self) }
+            }
+        }
+    }
+
+    /// Returns this graph, of a model, under what is said of the model's kernels, within its memories of now.
+    pub(crate) fn with_kernels(&self, kernels: &KernelArgs) -> Result<Self, Error> {
+        let memories = self.assigned.memories();
+        let model = match &self.model {
+            Some(model) => model.with_kernels(kernels)?,
+            None => return Err(Error::NotAModel { file: self.file.clone(), out: "--overlap".to_owned() }),
+        };
+        Self::of_model(self.file.clone(), model).with_memories(|id, _| memories[id].clone())
     }
 
     fn with_memories(self, change: impl Fn(MemoryId, &Memory) -> Memory) -> Result<Self, Error> {
@@ -87,7 +132,7 @@ impl GraphFile {
             return Ok(self);
         }
         let graph = self.with_memories(|_, memory| limited(memory))?;
-        Ok(Self { answer: None, ggml: OnceCell::new(), ..graph })
+        Ok(Self { answer: None, engine_bytes: OnceCell::new(), ..graph })
     }
 
     /// Returns ggml's recorded places, if there are any.
@@ -95,8 +140,16 @@ impl GraphFile {
         self.answer.as_ref()
     }
 
-    /// Returns the bytes that ggml needs in a memory: recorded, or else simulated once.
-    pub(crate) fn ggml(&self, memory: MemoryId) -> Option<Bytes> {
+    /// Returns whose own plan of this graph ours is compared with.
+    pub(crate) fn engine(&self) -> EnginePlanner {
+        if self.model.is_some() { EnginePlanner::Tflm } else { EnginePlanner::Ggml }
+    }
+
+    /// Returns the bytes that the engine's own plan needs in a memory: recorded, or else simulated once.
+    pub(crate) fn engine_bytes(&self, memory: MemoryId) -> Option<Bytes> {
+        if let Some(model) = &self.model {
+            return model.tflm_head();
+        }
         let worked_out = || {
             let chunks = match &self.answer {
                 Some(answer) => Some(answer.chunks.clone()),
@@ -105,7 +158,7 @@ impl GraphFile {
             let bytes = |memory| Some(sum(chunks.as_ref()?.get(memory)?.iter().copied()));
             self.assigned.memories().ids().map(bytes).collect()
         };
-        self.ggml.get_or_init(worked_out).get(memory).copied().flatten()
+        self.engine_bytes.get_or_init(worked_out).get(memory).copied().flatten()
     }
 
     /// Returns the memories that do not share another's, in order.
@@ -119,6 +172,9 @@ impl GraphFile {
 
     /// Returns the id of a tensor in its file; `None` for stand-ins for tensors that a record does not describe.
     pub(crate) fn id(&self, tensor: TensorId) -> Option<u64> {
+        if let Some(model) = &self.model {
+            return model.id(tensor);
+        }
         match &self.ids {
             Some(ids) => ids.get(tensor).copied().flatten(),
             None => Some(tensor.index() as u64),

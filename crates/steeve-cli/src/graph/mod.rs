@@ -1,7 +1,7 @@
 //! Graphs: what a file holds, their plans as files, and the commands on them.
 //!
 //! ```text
-//!   recorded or text --> GraphFile --solve--> SolvedGraph --> figures, plan file
+//!   recorded, text or model --> GraphFile --solve--> SolvedGraph --> figures, plan file
 //!                            |  claims of a plan file or of ggml --> check --> sentences
 //! ```
 
@@ -9,10 +9,12 @@ mod check_graph;
 mod compare_graph;
 mod graph_csv;
 mod graph_file;
+mod model_file;
 mod solve_graph;
 
-pub(crate) use check_graph::check_graph;
-pub(crate) use compare_graph::{compare_graph, graph_comparison};
+pub(crate) use check_graph::{check_graph, check_recorded};
+pub(crate) use compare_graph::{compare_graph, graph_comparison, model_comparison};
 pub(crate) use graph_csv::graph_csv;
 pub(crate) use graph_file::GraphFile;
+pub(crate) use model_file::{ModelFile, describe_head};
 pub(crate) use solve_graph::{SolvedGraph, capacity_errors, solve_graph, solve_graph_watched};

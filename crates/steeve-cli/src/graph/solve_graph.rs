@@ -48,8 +48,8 @@ pub(crate) fn solve_graph_watched(
     let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacities)).collect();
     // What was asked for; where ggml's own take-overs turn out smaller, a plan with --reuse more keeps to those.
     let (strategy, reuse) = (options.strategy.name(), options.reuse.name());
-    let unread = Some(plan.options().unread.name());
-    Ok(SolvedGraph { plan, figures: PlanFigures { strategy, reuse: Some(reuse), unread, time, memories } })
+    let (unread, engine) = (Some(plan.options().unread.name()), graph.engine());
+    Ok(SolvedGraph { plan, figures: PlanFigures { strategy, engine, reuse: Some(reuse), unread, time, memories } })
 }
 
 fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -> MemoryFigures {
@@ -66,7 +66,7 @@ fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -
         at_least,
         verdict,
         chunks: memory.plan.buffers().as_slice().to_vec(),
-        ggml: graph.ggml(memory.memory),
+        engine: graph.engine_bytes(memory.memory),
     }
 }
 

@@ -3,7 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A set of ranks as bits: level 0 has one bit per rank, each level above one bit per word that is not zero.
+/// A set of ranks as bits: level 0 has one bit per rank, each level above one bit per word that is not zero. Its functions
+/// are inlined into both sweeps, which spend a good part of their time here.
 pub(super) struct RankSet {
     levels: Vec<Vec<u64>>,
 }
@@ -21,6 +22,7 @@ impl RankSet {
         }
     }
 
+    #[inline(always)]
     pub(super) fn insert(&mut self, rank: u32) {
         let mut at = rank as usize;
         for level in &mut self.levels {
@@ -33,6 +35,7 @@ impl RankSet {
         }
     }
 
+    #[inline(always)]
     pub(super) fn remove(&mut self, rank: u32) {
         let mut at = rank as usize;
         for level in &mut self.levels {
@@ -45,6 +48,7 @@ impl RankSet {
     }
 
     /// Returns the largest rank below `rank`.
+    #[inline(always)]
     pub(super) fn before(&self, rank: u32) -> Option<u32> {
         let mut at = rank as usize;
         for (height, level) in self.levels.iter().enumerate() {
@@ -60,6 +64,7 @@ impl RankSet {
     }
 
     /// Returns the smallest rank above `rank`.
+    #[inline(always)]
     pub(super) fn after(&self, rank: u32) -> Option<u32> {
         let mut at = rank as usize;
         for (height, level) in self.levels.iter().enumerate() {
@@ -74,6 +79,7 @@ impl RankSet {
         None
     }
 
+    #[inline(always)]
     fn descend(&self, height: usize, found: usize, pick: impl Fn(u64) -> usize) -> u32 {
         let mut at = found;
         for level in self.levels[..height].iter().rev() {

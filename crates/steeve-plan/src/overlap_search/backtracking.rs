@@ -11,6 +11,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::clearances::{Clearances, ForbiddenStarts};
 use crate::random::RandomGenerator;
@@ -85,44 +86,33 @@ impl<'a> Backtracking<'a> {
     /// well.
     pub(super) fn search(&self, capacity: u64, starts: StartOrder, nodes: u64) -> (SearchEnd, u64) {
         let count = self.order.len();
-        let mut random = RandomGenerator::new(match starts {
-            StartOrder::Random(seed) => seed,
-            _ => 0,
-        });
-        let mut offsets = vec![0u64; count];
-        let mut dead = DeadStates::new(nodes);
-        let mut frames: Vec<Frame> = Vec::new();
-        frames.resize_with(count + 1, Frame::default);
+        let mut walk = Walk::new(self, capacity, starts, nodes);
         let (mut depth, mut visited) = (0, 0);
-        let mut forbidden = ForbiddenStarts::default();
-        self.open(&mut frames[0], 0, &offsets, capacity, starts, &mut random, &mut forbidden);
+        walk.open(0);
         loop {
             if depth == count {
-                return (SearchEnd::Found(offsets), visited);
+                return (SearchEnd::Found(walk.offsets), visited);
             }
             if visited >= nodes {
                 return (SearchEnd::Stopped, visited);
             }
-            let Some(start) = frames[depth].starts.pop() else {
-                dead.insert(frames[depth].state, depth);
+            let Some(start) = walk.frames[depth].starts.pop() else {
+                walk.dead.insert(walk.frames[depth].state, depth);
                 let Some(before) = depth.checked_sub(1) else { return (SearchEnd::Exhausted, visited) };
                 // Elsewhere the item before would leave the same frontier.
                 if (self.last[self.order[before] as usize] as usize) < depth {
-                    frames[before].starts.clear();
+                    walk.frames[before].starts.clear();
                 }
                 depth = before;
                 continue;
             };
             visited += 1;
-            offsets[self.order[depth] as usize] = start;
-            let state = self.state_behind(depth, frames[depth].state, &offsets);
-            if dead.contains(state, depth + 1) {
-                continue;
-            }
-            depth += 1;
-            frames[depth].state = state;
-            if depth < count {
-                self.open(&mut frames[depth], depth, &offsets, capacity, starts, &mut random, &mut forbidden);
+            walk.offsets[self.order[depth] as usize] = start;
+            let state = self.state_behind(depth, walk.frames[depth].state, &walk.offsets);
+            if !walk.dead.contains(state, depth + 1) {
+                depth += 1;
+                walk.frames[depth].state = state;
+                walk.open(depth);
             }
         }
     }
@@ -132,31 +122,55 @@ impl<'a> Backtracking<'a> {
         let hash = |item: u32| mix(offsets[item as usize] ^ mix(u64::from(item) + 1));
         self.leaving[depth].iter().fold(state ^ hash(self.order[depth]), |state, item| state ^ hash(*item))
     }
+}
+
+/// One search: the current path and what is known of others.
+struct Walk<'a> {
+    search: &'a Backtracking<'a>,
+    capacity: u64,
+    starts: StartOrder,
+    random: RandomGenerator,
+    /// The offsets of the items on the path.
+    offsets: Vec<u64>,
+    /// One for each depth, and one for the end.
+    frames: Vec<Frame>,
+    dead: DeadStates,
+    forbidden: ForbiddenStarts,
+}
+
+impl<'a> Walk<'a> {
+    fn new(search: &'a Backtracking<'a>, capacity: u64, starts: StartOrder, nodes: u64) -> Self {
+        let count = search.order.len();
+        let seed = if let StartOrder::Random(seed) = starts { seed } else { 0 };
+        let mut frames = Vec::new();
+        frames.resize_with(count + 1, Frame::default);
+        Self {
+            search,
+            capacity,
+            starts,
+            random: RandomGenerator::new(seed),
+            offsets: vec![0; count],
+            frames,
+            dead: DeadStates::new(nodes),
+            forbidden: ForbiddenStarts::default(),
+        }
+    }
 
     /// Lists the starts of the item at `depth`, the first to try last.
-    #[allow(clippy::too_many_arguments, reason = "scratch memory of one search")]
-    fn open(
-        &self,
-        frame: &mut Frame,
-        depth: usize,
-        offsets: &[u64],
-        capacity: u64,
-        order: StartOrder,
-        random: &mut RandomGenerator,
-        forbidden: &mut ForbiddenStarts,
-    ) {
-        frame.starts.clear();
-        let Some(index) = self.order.get(depth) else { return };
-        let item = &self.clearances.items[*index as usize];
-        let Some(last) = capacity.checked_sub(item.bytes) else { return };
-        forbidden.clear();
-        for neighbour in self.clearances.neighbours(*index) {
-            if (self.position[neighbour.item as usize] as usize) < depth {
-                forbidden.add(neighbour, offsets[neighbour.item as usize]);
+    fn open(&mut self, depth: usize) {
+        let found = &mut self.frames[depth].starts;
+        found.clear();
+        let Some(index) = self.search.order.get(depth) else { return };
+        let clearances = self.search.clearances;
+        let item = &clearances.items[*index as usize];
+        let Some(last) = self.capacity.checked_sub(item.bytes) else { return };
+        self.forbidden.clear();
+        for neighbour in clearances.neighbours(*index) {
+            if (self.search.position[neighbour.item as usize] as usize) < depth {
+                self.forbidden.add(neighbour, self.offsets[neighbour.item as usize]);
             }
         }
-        let found = &mut frame.starts;
-        forbidden.gaps(item.align, last, |low, high| {
+        self.forbidden.gaps(item.align, last, |low, high| {
             match item.pinned {
                 Some(place) if low <= place.offset.0 && place.offset.0 <= high => found.push(place.offset.0),
                 Some(_) => {}
@@ -165,13 +179,13 @@ impl<'a> Backtracking<'a> {
             }
             true
         });
-        match order {
+        match self.starts {
             StartOrder::Low => found.reverse(),
             StartOrder::High => {}
-            StartOrder::Outer => found.sort_by_key(|start| core::cmp::Reverse((*start).min(last - *start))),
+            StartOrder::Outer => found.sort_by_key(|start| Reverse((*start).min(last - *start))),
             StartOrder::Random(_) => {
                 for at in (1..found.len()).rev() {
-                    found.swap(at, (random.next() % (at as u64 + 1)) as usize);
+                    found.swap(at, (self.random.next() % (at as u64 + 1)) as usize);
                 }
             }
         }

@@ -57,18 +57,15 @@ impl Clearances {
             pinned: it.pinned,
         };
         let items: Vec<ClearedItem> = set.items.iter().map(item).collect();
-        Some(Self::of_meetings(items, meetings(problem, set)?))
+        let mut meetings = meetings(problem, set)?;
+        if problem.blocks().iter().any(|block| block.follows.is_some()) {
+            merge_repeated(&mut meetings);
+        }
+        Some(Self::of_meetings(items, meetings))
     }
 
-    fn of_meetings(items: Vec<ClearedItem>, mut meetings: Vec<Meeting>) -> Self {
-        meetings.sort_unstable();
-        meetings.dedup_by(|next, kept| {
-            let same = (next.0, next.1) == (kept.0, kept.1);
-            if same {
-                (kept.2, kept.3) = (kept.2.max(next.2), kept.3.max(next.3));
-            }
-            same
-        });
+    /// Lists the neighbours of each item. No two items may meet twice.
+    fn of_meetings(items: Vec<ClearedItem>, meetings: Vec<Meeting>) -> Self {
         let mut first = vec![0; items.len() + 1];
         for (a, b, ..) in &meetings {
             first[*a as usize + 1] += 1;
@@ -157,6 +154,18 @@ fn meetings(problem: &Problem, set: &ItemSet) -> Option<Vec<Meeting>> {
         alive.push((id, item));
     }
     Some(meetings)
+}
+
+/// Merges the meetings of two chains of which several blocks meet: the largest clearances hold.
+fn merge_repeated(meetings: &mut Vec<Meeting>) {
+    meetings.sort_unstable();
+    meetings.dedup_by(|next, kept| {
+        let same = (next.0, next.1) == (kept.0, kept.1);
+        if same {
+            (kept.2, kept.3) = (kept.2.max(next.2), kept.3.max(next.3));
+        }
+        same
+    });
 }
 
 /// The offsets at which an item can't start, because of items that are placed.

@@ -26,7 +26,7 @@ use clearances::{Clearances, ClearedItem};
 use first_fit::first_fit;
 
 /// How many meetings of items all quick passes together may look at: some ten milliseconds.
-const QUICK_EFFORT: u64 = 4_000_000;
+const QUICK_EFFORT: u64 = 2_000_000;
 
 /// Nodes of the first search at a capacity: some for each item, and these.
 const NODES_PER_ITEM: u64 = 4;

@@ -16,7 +16,7 @@ use crate::byte_size::SizeStyle;
 use crate::capacity::Capacities;
 use crate::error::Error;
 use crate::json_lines::{JSON_VERSION, print_line};
-use crate::text_table::{self, ratio_to_ggml_cell};
+use crate::text_table::{self, engine_ratio_cell};
 
 /// What a program takes, as `--json` prints it.
 #[derive(Debug, Serialize)]
@@ -351,9 +351,8 @@ impl EstimateColumns {
         let compute = figures.compute;
         cells.push(bytes(compute.and_then(|it| it.ggml)));
         cells.push(bytes(compute.map(|it| it.steeve)));
-        cells.push(
-            compute.map_or_else(|| Cell::new("-"), |it| ratio_to_ggml_cell(Bytes(it.steeve), it.ggml.map(Bytes))),
-        );
+        cells
+            .push(compute.map_or_else(|| Cell::new("-"), |it| engine_ratio_cell(Bytes(it.steeve), it.ggml.map(Bytes))));
         cells.push(bytes(figures.total.ggml));
         cells.push(bytes(Some(figures.total.steeve)));
         if self.capacity {
