@@ -45,3 +45,18 @@ fn no_random_bytes_do_harm() {
         fuzz::tflite(&bytes);
     }
 }
+
+#[test]
+fn no_damaged_real_file_does_harm() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/models");
+    let folder = std::env::var("STEEVE_MODELS").unwrap_or_else(|_| root.into());
+    for name in ["tflm_hello_world_int8", "tflm_audio_preprocessor_int8", "tflm_trained_lstm_int8", "alexa"] {
+        let Ok(file) = std::fs::read(format!("{folder}/tflite/{name}.tflite")) else {
+            println!("skipped: {name} is not in {folder}/tflite");
+            continue;
+        };
+        for number in 0..inputs() / 4 {
+            fuzz::tflite(&fuzz::mutated(&file, &mut Choices::from_seed(number)));
+        }
+    }
+}

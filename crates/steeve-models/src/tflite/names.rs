@@ -94,6 +94,8 @@ impl DataType {
     pub const UINT8: Self = Self(3);
     /// 64-bit integers.
     pub const INT64: Self = Self(4);
+    /// Truth values.
+    pub const BOOL: Self = Self(6);
     /// 16-bit integers.
     pub const INT16: Self = Self(7);
     /// 8-bit integers.
