@@ -5,12 +5,11 @@ use std::process::ExitStatus as ProgramStatus;
 use std::time::Duration;
 use std::{fmt, io};
 
-use steeve_graph::file::SCHEMA as PLAN;
-use steeve_graph::recorded::SCHEMA as RECORDED;
-use steeve_graph::{JsonMessage, PlanFileError, RecordError, TextError};
+use steeve_models::FileError;
 use steeve_models::tflite::TfliteError;
-use steeve_plan::csv::{CsvError, TableError};
-use steeve_plan::{Bytes, Clipped};
+use steeve_plan::Clipped;
+use steeve_plan::csv::TableError;
+use steeve_plan::file::JsonError;
 
 use crate::exit_status::ExitStatus;
 
@@ -28,54 +27,28 @@ pub(crate) enum Error {
     NothingInBoth { before: String, after: String },
     #[error("{file}: is a folder: expected a file")]
     Folder { file: String },
-    #[error("{file}: nothing to plan in this folder: expected a .csv, .json or .graph, plain or .gz")]
+    #[error("{file}: nothing to plan in this folder: expected a .csv, .json, .graph or .tflite, plain or .gz")]
     EmptyFolder { file: String },
     #[error("{pattern}: no file matches this pattern")]
     NothingFits { pattern: String },
     #[error("{pattern}: invalid pattern: {why}")]
     Pattern { pattern: String, why: String },
-    #[error("{file}: too large: expected at most {limit} bytes, got {length}; raise the limit with --max-input")]
-    TooLarge { file: String, limit: Bytes, length: InputLength },
-    #[error("{file}: out of memory: {read} bytes read, no room for more")]
-    OutOfMemory { file: String, read: Bytes },
-    #[error("{file}: damaged gzip data")]
-    Gzip { file: String, source: io::Error },
-    #[error("{file}: empty: expected a graph, a block list or a plan")]
-    Empty { file: String },
-    #[error(
-        "{file}: not UTF-8 text: expected a graph (JSON or text), a block list (CSV) or a plan (JSON), plain or gzip"
-    )]
-    NotText { file: String },
-    #[error(
-        "{file}: not a graph: got {kind} model, which steeve does not read; record its graph with steeve record -- PROGRAM, or write it in the text form (steeve help plan)"
-    )]
-    Model { file: String, kind: &'static str },
+    #[error("{0}; raise the limit with --max-input")]
+    TooLarge(FileError),
+    #[error("{0}; record its graph with steeve record -- PROGRAM, or write it in the text form (steeve help plan)")]
+    UnreadModel(FileError),
+    #[error(transparent)]
+    File(FileError),
     #[error("{file}: cannot be used as a model")]
     Tflite { file: String, source: TfliteError },
     #[error("{file}: not a TFLite model: expected one for {out}, got another file")]
     NotAModel { file: String, out: String },
-    #[error("{file}: no blocks: expected a line for each below the header")]
-    NoBlocks { file: String },
-    #[error("{file}: no tensors: expected at least one, such as x = input 16")]
-    NoTensors { file: String },
     #[error("{file}: not a plan: got a graph; usage: steeve check GRAPH PLAN")]
     NotAPlan { file: String },
     #[error("{file}: not a graph or block list: got the plan of a graph; to check it: steeve check GRAPH {file}")]
     PlanOfGraph { file: String },
     #[error("{file}: plan of another kind: expected the plan of a {wanted} for {problem}, got the plan of a {found}")]
     OtherPlan { file: String, problem: String, found: &'static str, wanted: &'static str },
-    #[error("{file}: unknown schema: expected {PLAN:?} or {RECORDED:?}, got {:?}", Clipped(found))]
-    Schema { file: String, found: String },
-    #[error("{file}: invalid recording")]
-    Record { file: String, source: Box<RecordError> },
-    #[error("{file}: invalid graph")]
-    Text { file: String, source: Box<TextError> },
-    #[error("{file}: invalid block list")]
-    Csv { file: String, source: CsvError },
-    #[error("{file}: not a recorded graph or plan")]
-    Json { file: String, source: JsonError },
-    #[error("{file}: invalid plan")]
-    PlanFile { file: String, source: PlanFileError },
     #[error("{file}: invalid block list: {why}")]
     Block { file: String, why: String },
     #[error("{file}: invalid block list")]
@@ -148,6 +121,17 @@ pub(crate) enum Error {
     Output(#[source] io::Error),
 }
 
+impl From<FileError> for Error {
+    /// Says what the command can do about it.
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::TooLarge { .. } => Self::TooLarge(error),
+            FileError::Model { .. } => Self::UnreadModel(error),
+            _ => Self::File(error),
+        }
+    }
+}
+
 impl Error {
     /// Returns the exit status of a command that fails with this.
     pub(crate) fn exit_status(&self) -> ExitStatus {
@@ -180,11 +164,6 @@ impl fmt::Display for ErrorChain<'_> {
     }
 }
 
-/// An error of the JSON reader, without the long values that it echoes.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", JsonMessage(.0))]
-pub(crate) struct JsonError(pub(crate) serde_json::Error);
-
 /// The last lines that a program printed, behind a message.
 #[derive(Debug)]
 pub(crate) struct ProgramOutput(pub(crate) Vec<String>);
@@ -199,29 +178,11 @@ impl fmt::Display for ProgramOutput {
     }
 }
 
-/// How long an input is, as far as it was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InputLength {
-    Known(Bytes),
-    More,
-    MoreUnpacked,
-}
-
-impl fmt::Display for InputLength {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Known(bytes) => bytes.fmt(f),
-            Self::More => f.write_str("more"),
-            Self::MoreUnpacked => f.write_str("more when unpacked"),
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use steeve_graph::text;
+    use steeve_graph::{PlanFileError, text};
     use steeve_plan::InputLimit;
     use steeve_plan::csv;
 
@@ -244,11 +205,14 @@ mod tests {
             (text::read_within("y = neg x", InputLimit::DEFAULT), csv::read_within("a,b", InputLimit::DEFAULT));
         let errors = [
             Error::Read { file: file(), source: io() },
-            Error::Gzip { file: file(), source: io() },
-            Error::Text { file: file(), source: Box::new(text.unwrap_err()) },
-            Error::Csv { file: file(), source: csv.unwrap_err() },
-            Error::Json { file: file(), source: json() },
-            Error::PlanFile { file: file(), source: PlanFileError::Schema { found: "other".to_owned() } },
+            Error::File(FileError::Gzip { file: file(), source: io() }),
+            Error::File(FileError::Text { file: file(), source: Box::new(text.unwrap_err()) }),
+            Error::File(FileError::Csv { file: file(), source: csv.unwrap_err() }),
+            Error::File(FileError::Json { file: file(), source: json() }),
+            Error::File(FileError::PlanFile {
+                file: file(),
+                source: PlanFileError::Schema { found: "other".to_owned() },
+            }),
             Error::RecordFolder { folder: file(), source: io() },
             Error::PlanFolder { folder: file(), source: io() },
             Error::Start { program: file(), source: io() },

@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use steeve_models::FileReader;
+
 use crate::error::Error;
 use crate::file_identity::FileIdentity;
-use crate::input_reader::InputReader;
 
 /// Where bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +40,11 @@ impl InputSource {
     }
 
     /// Opens it to be read, unpacked where it is gzip.
-    pub(crate) fn open(&self) -> Result<InputReader, Error> {
-        InputReader::open(self)
+    pub(crate) fn open(&self) -> Result<FileReader<'static>, Error> {
+        Ok(match self {
+            Self::Stdin => FileReader::of_reader(self.to_string(), io::stdin().lock())?,
+            Self::File(path) => FileReader::open(path)?,
+        })
     }
 
     /// Returns which regular file it is, if it is one.

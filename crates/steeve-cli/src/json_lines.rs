@@ -2,8 +2,7 @@
 
 use std::io::Write;
 
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde::Serialize;
 use steeve_plan::Bytes;
 
 use crate::error::Error;
@@ -94,17 +93,4 @@ impl<'a> ResultMemory<'a> {
 pub(crate) fn print_line(stdout: &mut dyn Write, line: &impl Serialize) -> Result<(), Error> {
     serde_json::to_writer(&mut *stdout, line).map_err(|error| Error::Output(error.into()))?;
     writeln!(stdout).and_then(|()| stdout.flush()).map_err(Error::Output)
-}
-
-/// Only the field that tells what a JSON file is.
-#[derive(Deserialize)]
-struct SchemaField<'a> {
-    #[serde(borrow)]
-    schema: Option<&'a RawValue>,
-}
-
-/// Returns whether a JSON file names this schema. The rest of it may be anything.
-pub(crate) fn names_schema(text: &str, schema: &str) -> bool {
-    let is_it = |found: &RawValue| serde_json::from_str::<String>(found.get()).is_ok_and(|found| found == schema);
-    serde_json::from_str::<SchemaField<'_>>(text).is_ok_and(|head| head.schema.is_some_and(is_it))
 }

@@ -22,7 +22,6 @@ mod verbosity;
 mod error;
 
 mod input_source;
-mod input_reader;
 mod file_identity;
 mod input_file;
 mod block_list;
@@ -49,7 +48,6 @@ mod comparison_table;
 mod folder_summary;
 mod json_lines;
 mod output_file;
-mod atomic_write;
 mod drop_in_library;
 
 use std::io::{self, ErrorKind, Write};

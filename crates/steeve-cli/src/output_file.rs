@@ -8,9 +8,9 @@ use std::str::FromStr;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use steeve_models::write_atomically;
 use steeve_view::{HeaderStyle, PageStyle, Picture, SvgStyle, header, page, svg};
 
-use crate::atomic_write;
 use crate::error::Error;
 use crate::file_identity::FileIdentity;
 use crate::input_source::InputSource;
@@ -167,7 +167,7 @@ impl OutputFile {
     }
 
     pub(crate) fn write_bytes(&self, bytes: &[u8]) -> Result<(), Error> {
-        atomic_write::write(&self.path, bytes).map_err(|source| self.write_error(source))
+        write_atomically(&self.path, bytes).map_err(|source| self.write_error(source))
     }
 }
 

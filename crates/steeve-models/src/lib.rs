@@ -1,15 +1,22 @@
-//! Model files of other engines: read as tensor graphs, and written back with memory plans.
+//! Files in: model files of other engines, and every other file that can be planned.
 //!
-//! Each format is a module behind a feature of the same name. What comes out is a
+//! Each format of models is a module behind a feature of the same name. What comes out is a
 //! [`TensorGraph`](steeve_graph::TensorGraph), so that planning, certification and replay are those of every other graph.
+//! [`FileReader`] opens a file, whatever it is, and says what it holds.
 //!
-//! | feature | module | engine |
+//! | feature | what | |
 //! |---|---|---|
-//! | `tflite` (default) | [`tflite`] | TensorFlow Lite Micro, which takes a plan from the model file |
+//! | `tflite` (default) | [`tflite`] | models for TensorFlow Lite Micro, which takes a plan from the file |
+//! | `files` | [`FileReader`], [`FileContent`], [`write_atomically`] | models, recorded ggml graphs, graphs as text, block lists and plan files, plain or gzip |
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[cfg(feature = "files")]
+mod file;
 #[cfg(feature = "tflite")]
 pub mod tflite;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+
+#[cfg(feature = "files")]
+pub use file::{FileContent, FileError, FileReader, InputLength, write_atomically};

@@ -34,17 +34,12 @@ pub(crate) struct ModelFile {
 }
 
 impl ModelFile {
-    pub(crate) fn read(file: String, bytes: Vec<u8>) -> Result<Self, Error> {
-        match Model::read(bytes) {
-            Ok(model) => {
-                let scratch = reference_scratch(&model);
-                Self::new(file, Arc::new(model), GraphOptions::default().with_scratch(scratch))
-            }
-            Err(source) => Err(Error::Tflite { file, source }),
-        }
+    pub(crate) fn new(file: String, model: Model) -> Result<Self, Error> {
+        let scratch = reference_scratch(&model);
+        Self::with_options(file, Arc::new(model), GraphOptions::default().with_scratch(scratch))
     }
 
-    fn new(file: String, model: Arc<Model>, options: GraphOptions) -> Result<Self, Error> {
+    fn with_options(file: String, model: Arc<Model>, options: GraphOptions) -> Result<Self, Error> {
         let keyed = match TfliteGraph::new(&model, options.clone()) {
             Ok(graph) => KeyedGraph::new(&graph),
             Err(source) => return Err(Error::Tflite { file, source }),
@@ -67,7 +62,7 @@ impl ModelFile {
             .with_in_place(set(kernels.in_place.or(kernels.overlap)))
             .with_overlap(set(kernels.overlap))
             .with_scratch(scratch);
-        Self::new(self.file.clone(), self.model.clone(), options)
+        Self::with_options(self.file.clone(), self.model.clone(), options)
     }
 
     /// Returns the model's graph, for one memory: the head of the arena.

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use steeve_plan::file::JsonError;
 
 use super::report_reader::{ReportError, ReportReader};
 use super::static_ggml::has_ggml_bound_inside;
 use super::usage_ledger::UsageLedger;
-use crate::error::{Error, JsonError};
+use crate::error::Error;
 
 /// How often the report is looked at.
 const INTERVAL: Duration = Duration::from_millis(20);

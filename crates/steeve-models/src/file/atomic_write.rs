@@ -13,8 +13,13 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Makes `bytes` the content of the file at `path`, all or nothing.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Makes `bytes` the content of the file at `path`: readers see all of the old content or all of the new, and a failure leaves
+/// the old.
+///
+/// # Errors
+///
+/// If `path` is a folder, or neither a file nor a new one can be written there.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(about) if about.is_dir() => Err(ErrorKind::IsADirectory.into()),
         Ok(about) if about.is_file() => {
