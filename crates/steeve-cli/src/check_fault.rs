@@ -57,20 +57,8 @@ impl CheckFault {
     }
 
     pub(crate) fn of_violation(violation: &Violation, ids: &IdVec<BlockId, String>) -> Self {
-        let kind = match violation {
-            Violation::BufferIndexTooLarge { .. } => "buffer",
-            Violation::Misaligned { .. } => "misaligned",
-            Violation::OutOfRange { .. } | Violation::TotalTooLarge => "outside",
-            Violation::NotAtPin { .. } => "unpinned",
-            Violation::NotAtPredecessor { .. } => "strayed",
-            Violation::BufferTooLarge { .. } => "buffer-size",
-            Violation::OverCapacity { .. } => "capacity",
-            Violation::Overlap { .. } | Violation::OverlapTooClose { .. } => "overlap",
-            Violation::MoreOverlaps => "more",
-            _ => "other",
-        };
         let blocks = violation.blocks().filter_map(|block| ids.get(block).cloned()).collect();
-        Self { blocks, ..Self::new(kind, fault_text::violation(violation, ids)) }
+        Self { blocks, ..Self::new(violation.kind(), fault_text::violation(violation, ids)) }
     }
 
     /// Returns the sentence for people.

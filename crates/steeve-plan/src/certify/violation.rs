@@ -165,6 +165,22 @@ impl fmt::Display for Apart {
 }
 
 impl Violation {
+    /// Returns one word for what is wrong, for programs: it does not change.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Count { .. } => "count",
+            Self::BufferIndexTooLarge { .. } => "buffer",
+            Self::Misaligned { .. } => "misaligned",
+            Self::OutOfRange { .. } | Self::TotalTooLarge => "outside",
+            Self::NotAtPin { .. } => "unpinned",
+            Self::NotAtPredecessor { .. } => "strayed",
+            Self::BufferTooLarge { .. } => "buffer-size",
+            Self::OverCapacity { .. } => "capacity",
+            Self::Overlap { .. } | Self::OverlapTooClose { .. } => "overlap",
+            Self::MoreOverlaps => "more",
+        }
+    }
+
     /// Returns the blocks that the violation is about: none, one or two.
     pub fn blocks(&self) -> impl Iterator<Item = BlockId> {
         let (first, second) = match self {
