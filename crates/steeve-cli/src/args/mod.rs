@@ -26,9 +26,9 @@ use crate::verbosity::Verbosity;
 
 /// Plans the memory of tensor graphs and block lists: assigns each tensor or block a buffer and an offset, and proves the plan.
 ///
-/// A graph is recorded from ggml (.json, .json.gz), a TFLite model (.tflite), or written as text (.graph), one tensor per line. A
-/// block list is a CSV file with the columns id, lower, upper, size and optionally alignment, offset, buffer, follows, overlaps,
-/// distance; a block is live at the steps from lower up to, but not including, upper.
+/// A graph is recorded from ggml (.json, .json.gz), a TFLite model (.tflite), or written as text (.graph), one tensor per
+/// line. A block list is a CSV file with the columns id, lower, upper, size and optionally alignment, offset, buffer,
+/// follows, overlaps, distance; a block is live at the steps from lower up to, but not including, upper.
 #[derive(Debug, Parser)]
 #[command(name = "steeve", version, after_help = EXAMPLES, verbatim_doc_comment)]
 pub(crate) struct Cli {
@@ -140,8 +140,8 @@ best. Ctrl-C ends a search and keeps the best plan so far.
 A graph as text has one tensor per line or between semicolons: label = operation type[shape] sources !flags. Memories, if
 there are several, come first, as in memory gpu align=128, and a tensor is put into one with @gpu.")]
 pub(crate) struct PlanArgs {
-    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite and .csv (plain or .gz) in it, a pattern such as
-    /// 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
+    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite and .csv (plain or .gz) in it,
+    /// a pattern such as 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
 
@@ -157,9 +157,9 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
-    /// Write the plan to this file, by its ending: .json or .csv (also .gz), a page (.html), a drawing (.svg), a C header
-    /// (.h), or a TFLite model with its plan (.tflite). To a folder (ending in /, or existing) the plan of each graph is written under the name by which the
-    /// drop-in looks it up with STEEVE_PLANS
+    /// Write the plan to this file, by its ending: .json or .csv (also .gz), a page (.html), a drawing (.svg),
+    /// a C header (.h), or a TFLite model with its plan (.tflite). To a folder (ending in /, or existing) the plan
+    /// of each graph is written under the name by which the drop-in looks it up with STEEVE_PLANS
     #[arg(short, long, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) out: Option<OutputTarget>,
 
@@ -215,15 +215,15 @@ Examples:
 
 Graphs: ggml's own plan, its in-place decisions packed better (fast, reuse ggml), ours (fast) and ours with a search
 (best); ratios are by ggml's bytes. TFLite models: TensorFlow Lite Micro's own plan (tflm), ours (fast), in place and with
-overlaps as its reference kernels allow, and with a search (best). Block lists: ratios are by the bound, the most that any strategy could prove. Ratios
-are rounded up, so that 1.0000 is exact. The last line has sums, and the geometric mean of the ratios over all memories
-(of graphs: all in which ggml needs any bytes).
+overlaps as its reference kernels allow, and with a search (best). Block lists: ratios are by the bound, the most that
+any strategy could prove. Ratios are rounded up, so that 1.0000 is exact. The last line has sums, and the geometric mean
+of the ratios over all memories (of graphs: all in which ggml needs any bytes).
 
 More than 40 files are summed up by folder, unless --rows file says otherwise: the bytes of the first strategy and of the
 last, what that saves, the mean of the ratios and the smallest of them (at best), and how many memories are at their bound.")]
 pub(crate) struct CompareArgs {
-    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite and .csv (plain or .gz) in it, a pattern such as
-    /// 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
+    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite and .csv (plain or .gz) in it,
+    /// a pattern such as 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
 
