@@ -1,0 +1,508 @@
+//! A tensor graph as Python sees it: its tensors, its nodes, its plan.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use steeve_graph::{
+    AssignedGraph, Bytes, Flags, GraphPlan, Id, KeyedGraph, MatchMemories, Memory, MemoryId, Op, PlanFault,
+    PlanOptions, RecordedGraph, Reuse, TensorId, Unread, check_plan_file, plan_graph_watched,
+};
+use steeve_models::tflite::{GraphOptions, HeadPlan, KernelSet, Model, TfliteGraph, TfliteKey, reference_scratch};
+use steeve_view::PlanMap;
+
+use crate::blocks::{does_not_fit, read_align};
+use crate::error::{invalid_argument, invalid_input, locked, unlocked, wrong_type};
+use crate::numbers::number;
+use crate::plan::{Planned, PyPlan};
+use crate::plan_file::PyPlanFile;
+use crate::search::{SearchSettings, SearchWatcher};
+
+/// A graph with what its source knows of it.
+pub(crate) struct GraphData {
+    assigned: AssignedGraph,
+    /// The tensors in the order in which Python numbers them.
+    order: Vec<TensorId>,
+    /// The number of each tensor in that order.
+    numbers: HashMap<TensorId, usize>,
+    names: OnceLock<HashMap<String, usize>>,
+    /// The memory of each leaf and node.
+    memories: HashMap<TensorId, MemoryId>,
+    /// The numbers of a recording.
+    ids: Option<Vec<Option<u64>>>,
+    model: Option<ModelData>,
+    title: String,
+}
+
+/// The model that a graph is the graph of.
+struct ModelData {
+    model: Arc<Model>,
+    options: GraphOptions,
+    keyed: KeyedGraph<TfliteKey>,
+}
+
+impl GraphData {
+    fn new(assigned: AssignedGraph, order: Vec<TensorId>, title: String) -> Self {
+        let numbers = order.iter().enumerate().map(|(index, id)| (*id, index)).collect();
+        let (graph, assignment) = (assigned.graph(), assigned.assignment());
+        let leafs = graph.leafs().iter().copied().zip(assignment.leafs.iter().copied());
+        let memories = leafs.chain(graph.nodes().iter().copied().zip(assignment.nodes.iter().copied())).collect();
+        Self { assigned, order, numbers, names: OnceLock::new(), memories, ids: None, model: None, title }
+    }
+
+    /// Takes a graph whose tensors keep their order.
+    pub(crate) fn of_graph(assigned: AssignedGraph, title: String) -> Self {
+        let order = assigned.graph().tensors().ids().collect();
+        Self::new(assigned, order, title)
+    }
+
+    /// Takes a recorded graph.
+    pub(crate) fn of_recorded(recorded: RecordedGraph, title: String) -> Self {
+        let ids = recorded.ids.iter().copied().collect();
+        Self { ids: Some(ids), ..Self::of_graph(recorded.assigned, title) }
+    }
+
+    /// Takes a graph that was numbered by the keys of another.
+    pub(crate) fn of_keyed(keyed: &KeyedGraph<usize>, title: String) -> Self {
+        let assigned = keyed.assigned().clone();
+        let mut order: Vec<TensorId> = assigned.graph().tensors().ids().collect();
+        order.sort_by_key(|id| keyed.key(*id));
+        Self::new(assigned, order, title)
+    }
+
+    /// Takes a model, with what is known of the kernels that run it.
+    pub(crate) fn of_model(py: Python<'_>, model: Arc<Model>, kernels: Kernels, title: String) -> PyResult<Self> {
+        let set = |is_reference| if is_reference { KernelSet::TflmReference } else { KernelSet::Any };
+        let options = GraphOptions::default()
+            .with_in_place(set(kernels.in_place))
+            .with_overlap(set(kernels.overlap))
+            .with_scratch(reference_scratch(&model));
+        let keyed = TfliteGraph::new(&model, options.clone()).map_err(|error| invalid_input(py, &error))?;
+        let keyed = KeyedGraph::new(&keyed).map_err(|error| invalid_input(py, &error))?;
+        let assigned = keyed.assigned().clone();
+        let mut order: Vec<TensorId> = assigned.graph().tensors().ids().collect();
+        order.sort_by_key(|id| keyed.key(*id));
+        Ok(Self { model: Some(ModelData { model, options, keyed }), ..Self::new(assigned, order, title) })
+    }
+
+    pub(crate) fn order(&self) -> &[TensorId] {
+        &self.order
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.assigned.graph().nodes().len()
+    }
+
+    pub(crate) fn is_model(&self) -> bool {
+        self.model.is_some()
+    }
+
+    /// Finds a tensor by its number or name.
+    pub(crate) fn find(&self, py: Python<'_>, argument: &str, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let names = || {
+            let named = self.order.iter().enumerate().map(|(index, id)| (self.name(*id), index));
+            // The first of a name counts.
+            named.rev().collect()
+        };
+        find_tensor(py, argument, tensor, self.order.len(), |name| self.names.get_or_init(names).get(name).copied())
+    }
+
+    fn name(&self, id: TensorId) -> String {
+        match (self.assigned.graph().name(id), self.numbers.get(&id)) {
+            ("", Some(index)) => {
+                let recorded = self.ids.as_ref().and_then(|ids| ids.get(id.index()).copied().flatten());
+                format!("#{}", recorded.unwrap_or(*index as u64))
+            }
+            (name, _) => name.to_owned(),
+        }
+    }
+
+    fn tensor(&self, index: usize, id: TensorId) -> PyTensor {
+        let graph = self.assigned.graph();
+        let it = graph.tensor(id);
+        let memory = self.memories.get(&graph.root(id)).copied().filter(|_| !graph.tensors().is_external(id));
+        let size = match memory {
+            Some(memory) if it.is_planned() => self.assigned.alloc_size(id, memory),
+            _ => it.nbytes(),
+        };
+        let kind = match it.op {
+            _ if it.external => "external",
+            Op::None if it.is_view() => "view",
+            Op::None => "input",
+            _ => "node",
+        };
+        let number = |id: &TensorId| self.numbers.get(id).copied();
+        PyTensor {
+            index,
+            name: self.name(id),
+            size: size.0,
+            kind,
+            op: if it.op == Op::None { String::new() } else { graph.tensors().op_title(it.op).to_lowercase() },
+            layout: if self.is_model() { String::new() } else { it.layout.to_string() },
+            memory: memory.map(|memory| self.assigned.memories()[memory].name.clone()),
+            is_output: it.flags.contains(Flags::OUTPUT),
+            sources: graph.sources(id).iter().flatten().filter_map(number).collect(),
+            view_of: it.view.and_then(|view| number(&view.root)),
+        }
+    }
+
+    /// Returns a plan of this graph as it is drawn.
+    pub(crate) fn map(&self, plan: &GraphPlan) -> PlanMap {
+        PlanMap::of_graph("steeve", plan)
+    }
+
+    /// Returns the model with the record of a plan.
+    pub(crate) fn planned_model(&self, py: Python<'_>, plan: &GraphPlan) -> PyResult<(Vec<u8>, HeadPlan)> {
+        let Some(ModelData { model, options, keyed }) = &self.model else {
+            let what = "not the plan of a TFLite model: expected .json, .html, .svg or .h";
+            return Err(invalid_argument(py, "path", None, what));
+        };
+        if plan.memories().iter().any(|memory| memory.plan.buffers().len() > 1) {
+            return Err(invalid_argument(py, "max_buffer", None, "the head of the arena is one buffer: leave it out"));
+        }
+        let made = || {
+            let graph = TfliteGraph::new(model, options.clone())?;
+            let head = graph.head_plan(|key| Some(plan.place(keyed.number(key)?)?.offset))?;
+            Ok((model.with_record(&head.record)?, head))
+        };
+        made().map_err(|error: steeve_models::tflite::TfliteError| invalid_input(py, &error))
+    }
+
+    /// Returns the graph with other limits for its memories.
+    fn limited(&self, py: Python<'_>, align: Option<u64>, max_buffer: Option<u64>) -> PyResult<AssignedGraph> {
+        let align = align.map(|align| read_align(py, align)).transpose()?;
+        let limited = |memory: &Memory| Memory {
+            align: align.map_or(memory.align, |align| align.max(memory.align)),
+            max_buffer: max_buffer.map(Bytes).or(memory.max_buffer),
+            ..memory.clone()
+        };
+        let it = &self.assigned;
+        let memories = it.memories().iter().map(limited).collect::<steeve_plan::IdVec<_, _>>();
+        AssignedGraph::new(it.graph().clone(), memories, it.assignment().clone(), it.sizes().clone())
+            .map_err(|error| invalid_input(py, &error))
+    }
+}
+
+/// Finds a tensor or block by its number or name.
+pub(crate) fn find_tensor(
+    py: Python<'_>,
+    argument: &str,
+    tensor: &Bound<'_, PyAny>,
+    count: usize,
+    by_name: impl FnOnce(&str) -> Option<usize>,
+) -> PyResult<usize> {
+    if let Ok(tensor) = tensor.cast::<PyTensor>() {
+        return Ok(tensor.get().index.min(count.saturating_sub(1)));
+    }
+    if let Ok(name) = tensor.cast::<PyString>() {
+        let name = name.to_string();
+        return by_name(&name).ok_or_else(|| invalid_argument(py, argument, None, format!("no such name: {name:?}")));
+    }
+    let Ok(index) = tensor.extract::<i128>() else {
+        return Err(wrong_type(argument, None, "a number or a name", tensor));
+    };
+    usize::try_from(index).ok().filter(|index| *index < count).ok_or_else(|| {
+        invalid_argument(py, argument, None, format!("out of range: expected a number below {count}, got {index}"))
+    })
+}
+
+/// What is known of the kernels that run a model.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Kernels {
+    in_place: bool,
+    overlap: bool,
+}
+
+impl Kernels {
+    fn new(py: Python<'_>, in_place: Option<&str>, overlap: Option<&str>) -> PyResult<Self> {
+        let read = |argument, name: Option<&str>| match name {
+            None => Ok(false),
+            Some("tflm-reference") => Ok(true),
+            Some(found) => {
+                let what = format!("unknown kernels: expected 'tflm-reference', got {found:?}");
+                Err(invalid_argument(py, argument, None, what))
+            }
+        };
+        let (in_place, overlap) = (read("in_place", in_place)?, read("overlap", overlap)?);
+        Ok(Self { in_place: in_place || overlap, overlap })
+    }
+}
+
+/// A tensor of a graph.
+#[pyclass(frozen, module = "steeve", name = "Tensor")]
+pub(crate) struct PyTensor {
+    /// Its number in the graph.
+    #[pyo3(get)]
+    index: usize,
+    /// Its name, or # and a number.
+    #[pyo3(get)]
+    name: String,
+    /// Its bytes.
+    #[pyo3(get)]
+    size: u64,
+    /// 'input', 'external' (weights and caches, whose memory is not planned), 'node' or 'view'.
+    #[pyo3(get)]
+    kind: &'static str,
+    /// What computes it, in lower case; '' for what is not computed.
+    #[pyo3(get)]
+    op: String,
+    /// Type and shape, where they are known; else ''.
+    #[pyo3(get)]
+    layout: String,
+    /// The name of its memory; None for external tensors.
+    #[pyo3(get)]
+    memory: Option<String>,
+    /// Whether it is read after the run.
+    #[pyo3(get)]
+    is_output: bool,
+    sources: Vec<usize>,
+    /// The number of the tensor whose bytes it shares as a view.
+    #[pyo3(get)]
+    view_of: Option<usize>,
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The numbers of the tensors that it is computed from.
+    #[getter]
+    fn sources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.sources)
+    }
+
+    fn __repr__(&self) -> String {
+        let Self { index, name, size, kind, .. } = self;
+        let op = if self.op.is_empty() { String::new() } else { format!(", op={:?}", self.op) };
+        format!("Tensor({index}, {name:?}, size={size}, kind={kind:?}{op})")
+    }
+}
+
+/// One thing that is wrong with a plan file for a graph.
+#[pyclass(frozen, module = "steeve", name = "Fault")]
+pub(crate) struct PyFault {
+    /// One word for it.
+    #[pyo3(get)]
+    kind: &'static str,
+    tensors: Vec<usize>,
+    /// A sentence.
+    #[pyo3(get)]
+    message: String,
+}
+
+#[pymethods]
+impl PyFault {
+    /// The numbers of the tensors that it is about.
+    #[getter]
+    fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.tensors)
+    }
+
+    fn __str__(&self) -> &str {
+        &self.message
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<steeve.Fault {}: {}>", self.kind, self.message)
+    }
+}
+
+/// A tensor graph: what is computed from what, in which order. Nothing in it can be changed.
+///
+/// It comes from `steeve.read`, or from `GraphBuilder.build`.
+#[pyclass(frozen, module = "steeve", name = "Graph")]
+pub(crate) struct PyGraph {
+    data: Arc<GraphData>,
+}
+
+impl PyGraph {
+    pub(crate) fn new(data: GraphData) -> Self {
+        Self { data: Arc::new(data) }
+    }
+
+    fn plan_from(&self, data: Arc<GraphData>, plan: GraphPlan, seconds: f64) -> PyPlan {
+        let title = self.data.title.clone();
+        PyPlan::new(Planned::Graph { plan, graph: data }, title, seconds)
+    }
+}
+
+#[pymethods]
+impl PyGraph {
+    /// All tensors, by number.
+    #[getter]
+    fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let all = self.data.order.iter().enumerate().map(|(index, id)| self.data.tensor(index, *id));
+        PyTuple::new(py, all.collect::<Vec<PyTensor>>())
+    }
+
+    /// The tensors that are computed, in the order in which they are.
+    #[getter]
+    fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let node = |id: &TensorId| Some(self.data.tensor(*self.data.numbers.get(id)?, *id));
+        PyTuple::new(py, self.data.assigned.graph().nodes().iter().filter_map(node).collect::<Vec<PyTensor>>())
+    }
+
+    /// The name of each memory.
+    #[getter]
+    fn memories<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.data.assigned.memories().iter().map(|memory| memory.name.clone()).collect::<Vec<_>>())
+    }
+
+    /// Plan the memory of the graph, and prove the plan.
+    ///
+    /// - `align`: what offsets are a multiple of, where the graph asks for less.
+    /// - `capacity`: the bytes that each memory has, or those of some by name: `{"CUDA0": 8 << 30}`. A plan above it is
+    ///   `steeve.DoesNotFit`.
+    /// - `max_buffer`: the most bytes of one buffer.
+    /// - `reuse`: which results are written over a source in place: 'more' (default), 'ggml' or 'none'.
+    /// - `unread`: how long tensors live that no node reads: 'keep', 'free-inputs' (default) or 'free' (default for models).
+    /// - `in_place`, `overlap`: for TFLite models, 'tflm-reference' if the reference kernels of TensorFlow Lite Micro run it.
+    /// - `strategy`: 'fast' (default), 'best', or 'ggml', which is ggml's own plan; `budget`, `threads` and `progress` are those of
+    ///   `steeve.plan`.
+    ///
+    /// >>> import steeve
+    /// >>> builder = steeve.GraphBuilder()
+    /// >>> x = builder.input("x", 4096)
+    /// >>> y = builder.node("y", 4096, [x])
+    /// >>> builder.build().plan()
+    /// <steeve.Plan of 1 nodes: peak=8192, optimal, ... s>
+    #[pyo3(signature = (*, align=None, capacity=None, max_buffer=None, reuse=None, unread=None, in_place=None, overlap=None, strategy=None, budget=None, threads=None, progress=None))]
+    #[allow(clippy::too_many_arguments, reason = "they are the keywords of a Python function")]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        align: Option<&Bound<'_, PyAny>>,
+        capacity: Option<&Bound<'_, PyAny>>,
+        max_buffer: Option<&Bound<'_, PyAny>>,
+        reuse: Option<&str>,
+        unread: Option<&str>,
+        in_place: Option<&str>,
+        overlap: Option<&str>,
+        strategy: Option<&str>,
+        budget: Option<&Bound<'_, PyAny>>,
+        threads: Option<usize>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyPlan> {
+        let settings = SearchSettings::new(py, strategy, budget, threads)?;
+        let options = self.options(py, settings, reuse, unread)?;
+        let data = self.with_kernels(py, Kernels::new(py, in_place, overlap)?)?;
+        let [align, max_buffer] = [("align", align), ("max_buffer", max_buffer)]
+            .map(|(argument, value)| value.map(|value| number(argument, value)).transpose());
+        let assigned = data.limited(py, align?, max_buffer?)?;
+        let capacities = self.capacities(py, capacity)?;
+        let mut watcher = SearchWatcher::new(py, progress)?;
+        let planned = unlocked(py, || plan_graph_watched(&assigned, &options, &mut |now| watcher.watch(now)))?;
+        let seconds = watcher.finish(py)?;
+        let plan = planned.map_err(|error| invalid_input(py, &error))?;
+        let over = plan.memories().iter().find_map(|it| {
+            let name = &plan.assigned().memories()[it.memory].name;
+            let capacity = capacities.get(name).copied()?;
+            (it.plan.peak().0 > capacity).then(|| (name.clone(), it.at_least.0, capacity))
+        });
+        let made = self.plan_from(data, plan, seconds);
+        match over {
+            // Another order, or other in-place results, may always take less.
+            Some((memory, needs, capacity)) => Err(does_not_fit(py, made, &memory, needs, capacity, needs > capacity)),
+            None => Ok(made),
+        }
+    }
+
+    /// Return the plan of a plan file (a path, or what `steeve.read` made of one), proven for this graph.
+    fn load(&self, py: Python<'_>, plan: &Bound<'_, PyAny>) -> PyResult<PyPlan> {
+        let file = PyPlanFile::of(py, plan)?;
+        let start = std::time::Instant::now();
+        let loaded = unlocked(py, || GraphPlan::from_file(file.file(), &self.data.assigned, MatchMemories::ByName))?;
+        let plan = loaded.map_err(|fault| file.wrong(py, &fault))?;
+        Ok(self.plan_from(self.data.clone(), plan, start.elapsed().as_secs_f64()))
+    }
+
+    /// Check a plan file (a path, or what `steeve.read` made of one) for this graph. Return everything that is wrong with it.
+    fn check(&self, py: Python<'_>, plan: &Bound<'_, PyAny>) -> PyResult<Vec<PyFault>> {
+        let file = PyPlanFile::of(py, plan)?;
+        let checked = unlocked(py, || check_plan_file(file.file(), &self.data.assigned, MatchMemories::ByName).err())?;
+        let number = |id: &TensorId| self.data.numbers.get(id).copied();
+        let fault = |fault: &PlanFault| PyFault {
+            kind: fault.kind(),
+            tensors: fault.tensors().iter().filter_map(number).collect(),
+            message: crate::error::chain(fault),
+        };
+        Ok(checked.iter().flatten().map(fault).collect())
+    }
+
+    fn __len__(&self) -> usize {
+        self.data.order.len()
+    }
+
+    fn __repr__(&self) -> String {
+        let (nodes, tensors) = (self.data.nodes(), self.data.order.len());
+        format!("<steeve.Graph {:?}: {nodes} nodes, {tensors} tensors>", self.data.title)
+    }
+}
+
+impl PyGraph {
+    fn options(
+        &self,
+        py: Python<'_>,
+        settings: SearchSettings,
+        reuse: Option<&str>,
+        unread: Option<&str>,
+    ) -> PyResult<PlanOptions> {
+        let mut options = PlanOptions::new(settings.for_graph(py)?);
+        if let Some(found) = reuse {
+            let unknown = || {
+                invalid_argument(
+                    py,
+                    "reuse",
+                    None,
+                    format!("unknown: expected 'more', 'ggml' or 'none', got {found:?}"),
+                )
+            };
+            options = options.with_reuse(Reuse::from_name(found).ok_or_else(unknown)?);
+        }
+        // In a model only outputs are read after the run.
+        let unread = match unread {
+            None if self.data.is_model() => Unread::Free,
+            None => Unread::default(),
+            Some(found) => Unread::from_name(found).ok_or_else(|| {
+                let what = format!("unknown: expected 'keep', 'free-inputs' or 'free', got {found:?}");
+                invalid_argument(py, "unread", None, what)
+            })?,
+        };
+        Ok(options.with_unread(unread))
+    }
+
+    /// Returns the graph under what is known of the kernels that run its model.
+    fn with_kernels(&self, py: Python<'_>, kernels: Kernels) -> PyResult<Arc<GraphData>> {
+        match &self.data.model {
+            _ if !kernels.in_place => Ok(self.data.clone()),
+            Some(ModelData { model, .. }) => {
+                let made = locked(py, || GraphData::of_model(py, model.clone(), kernels, self.data.title.clone()))?;
+                made.map(Arc::new)
+            }
+            None => {
+                let argument = if kernels.overlap { "overlap" } else { "in_place" };
+                Err(invalid_argument(py, argument, None, "only for TFLite models, whose kernels are known"))
+            }
+        }
+    }
+
+    /// Reads one capacity for each memory, or those of some by name.
+    fn capacities(&self, py: Python<'_>, capacity: Option<&Bound<'_, PyAny>>) -> PyResult<HashMap<String, u64>> {
+        let Some(capacity) = capacity else { return Ok(HashMap::new()) };
+        let names: Vec<&str> = self.data.assigned.memories().iter().map(|memory| memory.name.as_str()).collect();
+        let Ok(by_name) = capacity.cast::<PyDict>() else {
+            let bytes = number("capacity", capacity)?;
+            return Ok(names.into_iter().map(|name| (name.to_owned(), bytes)).collect());
+        };
+        let mut capacities = HashMap::new();
+        for (name, bytes) in by_name.iter() {
+            let name: String =
+                name.extract().map_err(|_| wrong_type("capacity", None, "names of memories as keys", &name))?;
+            if !names.contains(&name.as_str()) {
+                let what = format!("no such memory: expected one of {}, got {name:?}", names.join(", "));
+                return Err(invalid_argument(py, "capacity", None, what));
+            }
+            capacities.insert(name, number("capacity", &bytes)?);
+        }
+        Ok(capacities)
+    }
+}

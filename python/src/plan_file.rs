@@ -1,0 +1,90 @@
+//! Plan files of graphs, which hold for a graph alone.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use steeve_graph::{PlanFault, PlanFile};
+use steeve_models::FileContent;
+use steeve_view::{PageStyle, Picture, PlanMap, SvgStyle, page, svg};
+
+use crate::error::{chain, invalid_file, locked};
+use crate::plan::in_notebook;
+use crate::read::{read_content, short_name};
+
+/// The plan of a graph as a file claims it. `Graph.load` proves it, `Graph.check` says what is wrong.
+#[pyclass(frozen, module = "steeve", name = "PlanFile")]
+#[derive(Clone)]
+pub(crate) struct PyPlanFile {
+    file: PlanFile,
+    path: String,
+}
+
+impl PyPlanFile {
+    pub(crate) fn new(file: PlanFile, path: String) -> Self {
+        Self { file, path }
+    }
+
+    /// Takes a plan file that was read, or reads one from a path.
+    pub(crate) fn of(py: Python<'_>, plan: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(file) = plan.cast::<Self>() {
+            return Ok(file.get().clone());
+        }
+        let path: PathBuf = plan
+            .extract()
+            .map_err(|_| crate::error::wrong_type("plan", None, "a path or what steeve.read made of one", plan))?;
+        match read_content(py, &path, None)? {
+            FileContent::Plan(file) => Ok(Self::new(*file, path.display().to_string())),
+            _ => {
+                let path = path.display().to_string();
+                Err(invalid_file(py, &path, format!("{path}: not the plan of a graph: expected a plan file")))
+            }
+        }
+    }
+
+    pub(crate) fn file(&self) -> &PlanFile {
+        &self.file
+    }
+
+    /// Returns the exception for a file that is no plan of a graph.
+    pub(crate) fn wrong(&self, py: Python<'_>, fault: &PlanFault) -> PyErr {
+        invalid_file(py, &self.path, format!("{}: the plan does not hold: {}", self.path, chain(fault)))
+    }
+
+    fn picture(&self) -> Picture {
+        Picture::of(short_name(&self.path), PlanMap::of_file(self.file.strategy.clone(), &self.file))
+    }
+}
+
+#[pymethods]
+impl PyPlanFile {
+    /// The strategy that made the plan.
+    #[getter]
+    fn strategy(&self) -> &str {
+        &self.file.strategy
+    }
+
+    /// The bytes that the file says the plan needs.
+    #[getter]
+    fn peak(&self) -> u64 {
+        let own = self.file.memories.iter().filter(|memory| memory.shared_with.is_none());
+        own.fold(0u64, |sum, memory| sum.saturating_add(memory.peak.0))
+    }
+
+    /// Return what the file claims as a picture.
+    fn svg(&self, py: Python<'_>) -> PyResult<String> {
+        locked(py, || svg(&self.picture(), &SvgStyle::default()))
+    }
+
+    /// Return what the file claims as one page that needs no network.
+    fn html(&self, py: Python<'_>) -> PyResult<String> {
+        locked(py, || page(&self.picture(), &PageStyle::default()))
+    }
+
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        self.svg(py).map(|svg| in_notebook(&svg))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<steeve.PlanFile {:?}: peak={}, unproven>", short_name(&self.path), self.peak())
+    }
+}
