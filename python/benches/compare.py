@@ -3,8 +3,8 @@
     pip install numpy omnimalloc==1.0.0 path/to/steeve-0.1.0-*.whl
     python python/benches/compare.py ../shared/corpus
 
-Times are the least of several runs, in milliseconds, from Python's lists to a plan. `call / Rust` is the time of the whole call over
-that of planning and proving in Rust alone (`plan.seconds`).
+Times are the least of several runs, in milliseconds, from lists to a plan. `call/Rust` is the time of the whole
+call over that of planning and proving in Rust alone (`plan.seconds`), `numpy/Rust` the same from NumPy arrays.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_the_entry_points_have_examples() -> None:
     assert wanted | {"Plan.save", "DoesNotFit", "InvalidArgument", "executorch.planner"} <= with_examples
 
 
-PAGES = ["docs/python.md", "docs/executorch.md"]
+PAGES = ["docs/python.md", "python/README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -54,7 +55,8 @@ def test_examples_of_pages_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_p
     if not path.exists():
         pytest.skip(f"no {page} here: this is not a checkout")
     monkeypatch.chdir(ROOT)
-    _run(page, path.read_text(), {"folder": tmp_path})
+    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    _run(page, "\n".join(blocks), {"folder": tmp_path})
 
 
 def _run(name: str, text: str, names: dict[str, object]) -> None:
