@@ -206,4 +206,4 @@ def test_torch_is_not_imported() -> None:
         "import sys, steeve.executorch\n"
         "assert not [name for name in sys.modules if name.split('.')[0] in ('torch', 'executorch')]\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    subprocess.run([sys.executable, "-P", "-c", program], check=True)

@@ -259,7 +259,7 @@ def test_ctrl_c_ends_a_search(corpus) -> None:
         "except KeyboardInterrupt:\n"
         "    print('interrupted')\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         time.sleep(0.5)
