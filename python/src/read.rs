@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use steeve_graph::InputLimit;
+use steeve_models::gguf::{ModelMemory, SessionSize};
 use steeve_models::{FileContent, FileReader};
 use steeve_plan::Bytes;
 
 use crate::blocks::PyBlocks;
-use crate::error::{file_error, locked, unlocked};
+use crate::error::{file_error, invalid_input, locked, unlocked};
 use crate::graph::{GraphData, Kernels, PyGraph};
 use crate::plan_file::PyPlanFile;
 
 /// Read a file that can be planned, plain or gzip.
 ///
-/// - A model (`.tflite`), a recorded ggml graph or a graph as text is a `steeve.Graph`.
+/// - A model (`.tflite`; `.gguf`, of which the header alone is read), a recorded ggml graph or a graph as text is a `steeve.Graph`.
 /// - A block list (CSV), or the plan file of one, is `steeve.Blocks`.
 /// - The plan file of a graph is a `steeve.PlanFile`, which a graph can `load` or `check`.
 ///
@@ -42,6 +43,11 @@ pub(crate) fn read<'py>(py: Python<'py>, path: PathBuf, max_bytes: Option<u64>) 
         FileContent::Recorded(recorded) => graph(locked(py, || GraphData::of_recorded(*recorded, title))?),
         FileContent::Tflite(model) => {
             graph(locked(py, || GraphData::of_model(py, Arc::new(*model), Kernels::default(), title))??)
+        }
+        FileContent::Gguf(header) => {
+            let planned = unlocked(py, || ModelMemory::plan(&header, SessionSize::usual(&header)?, 0))?;
+            let prompt = planned.map_err(|error| invalid_input(py, &error))?.prompt;
+            graph(locked(py, || GraphData::of_graph(prompt, title))?)
         }
         FileContent::Plan(file) => Ok(Bound::new(py, PyPlanFile::new(*file, name))?.into_any()),
     }
