@@ -82,7 +82,7 @@ mod keyed_plan;
 #[cfg(all(test, feature = "fuzz"))]
 mod mutants;
 
-pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, RopeMode, SoftMax, Window};
+pub use build::{Convolution, FlashAttention, Interpolation, Pool, Rope, RopeMode, SoftMax, SortOrder, Window};
 pub use call::{CallError, Directions, Gated, OpCall, SwigluOai};
 pub use context::{Context, ContextMark};
 pub use custom_op::CustomOp;
