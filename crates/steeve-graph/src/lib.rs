@@ -61,6 +61,9 @@ mod shape;
 mod tensor;
 pub mod text;
 
+// From the graph to an order of its nodes that needs fewer bytes.
+mod reorder;
+
 // From the graph to its plan.
 mod live_ranges;
 mod liveness;
@@ -111,6 +114,7 @@ pub use plan::{
 pub use plan_file::{MatchMemories, PlacementClaim, PlanFault, check_plan_file};
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, RecordedGraph};
+pub use reorder::{FoundOrder, MovedNode, NodeOrder, NodeOrderError, OrderPeak, OrderSearch, best_order};
 pub use replay::{LastWriter, PlaceFault, ReplayFault, ReplayFaults, TensorPlaces, replay};
 pub use shape::ShapeError;
 pub use size_class::{SizeClass, SizeClasses};
