@@ -20,6 +20,8 @@
 //! Where it can be proven, the report says that no order is better ([`certificate`]). Deterministic.
 
 mod certificate;
+#[cfg(all(test, feature = "fuzz"))]
+mod laws;
 mod listing;
 mod live_bytes;
 mod model;
@@ -86,8 +88,15 @@ impl OrderSearch {
         self
     }
 
-    /// Returns whether an order that needs `found` bytes is used where the caller's needs `own`.
-    pub(crate) fn is_worth_while(&self, own: Bytes, found: Bytes) -> bool {
+    /// Returns whether an order that needs `found` bytes is worth using where the caller's needs `own`.
+    ///
+    /// ```
+    /// use steeve_graph::{Bytes, OrderSearch};
+    /// let search = OrderSearch::default();
+    /// assert!(search.is_worth_while(Bytes(1000), Bytes(989)));
+    /// assert!(!search.is_worth_while(Bytes(1000), Bytes(990)));
+    /// ```
+    pub fn is_worth_while(&self, own: Bytes, found: Bytes) -> bool {
         let saved = u128::from(own.0.saturating_sub(found.0));
         saved * 1000 > u128::from(own.0) * u128::from(self.least_saving)
     }

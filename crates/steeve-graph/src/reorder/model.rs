@@ -1,7 +1,7 @@
 //! Graph in, what its order decides out: which nodes must wait for which, and what each makes, uses and frees.
 //!
-//! A *unit* is a node that computes. Nodes that only describe memory are no units: they need no turn of their own, and
-//! [`listing`](super::listing) puts them back. Units of one *run* may change places: they belong to one memory, are next to each
+//! A *unit* is a node that has a turn of its own: it computes, or it is the last of its run to name a tensor. Other nodes that
+//! only describe memory are no units: [`listing`](super::listing) puts them before their first reader. Units of one *run* may change places: they belong to one memory, are next to each
 //! other, and none of them is filled from outside of the graph.
 //!
 //! Whole roots decide what must wait, not ranges of bytes, since a plan is used for graphs whose views have moved. External
@@ -18,7 +18,7 @@ use crate::liveness::root_lifetimes;
 use crate::{AssignedGraph, Graph, MemoryId, Op, TensorId, Unread};
 
 steeve_plan::id_type! {
-    /// A node that computes, in the order of the graph.
+    /// A node with a turn of its own, in the order of the graph.
     pub(super) struct UnitId;
 }
 
@@ -27,7 +27,7 @@ steeve_plan::id_type! {
     pub(super) struct RootId;
 }
 
-/// A node that computes.
+/// A node with a turn of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
     /// Its position in the nodes of the graph.
@@ -118,17 +118,16 @@ impl OrderModel {
     /// O(edges).
     pub(super) fn new(assigned: &AssignedGraph, rule: AliasRule, unread: Unread) -> Option<Self> {
         let (roots, root_of) = planned_roots(assigned, unread)?;
+        let numbers = run_numbers(assigned);
+        let is_unit = unit_marks(assigned.graph(), &numbers);
         let (units, before) = (IdVec::new(), Adjacency::default());
         let (after, used, savings) = (Adjacency::default(), Vec::new(), Vec::new());
-        let mut model = Self { units, roots, runs: runs(assigned), before, after, used, savings };
+        let mut model = Self { units, roots, runs: runs(&is_unit, &numbers), before, after, used, savings };
         let mut accesses = RootAccesses::new(assigned.graph());
-        for (position, &node) in assigned.graph().nodes().iter().enumerate() {
-            if is_unit(assigned.graph(), node, &accesses.is_leaf) {
-                model.push_unit(assigned, rule, &root_of, position);
-                let unit = model.units.ids().next_back();
-                let edges = unit.map(|unit| accesses.edges(assigned.graph(), node, unit)).unwrap_or_default();
-                model.before.push_list(&edges);
-            }
+        for (position, &node) in assigned.graph().nodes().iter().enumerate().filter(|(position, _)| is_unit[*position])
+        {
+            let unit = model.push_unit(assigned, rule, &root_of, position)?;
+            model.before.push_list(&accesses.edges(assigned.graph(), node, unit));
         }
         model.after = model.before.reversed();
         Some(model)
@@ -168,7 +167,13 @@ impl OrderModel {
         most
     }
 
-    fn push_unit(&mut self, assigned: &AssignedGraph, rule: AliasRule, root_of: &[Option<RootId>], position: usize) {
+    fn push_unit(
+        &mut self,
+        assigned: &AssignedGraph,
+        rule: AliasRule,
+        root_of: &[Option<RootId>],
+        position: usize,
+    ) -> Option<UnitId> {
         let graph = assigned.graph();
         let node = graph.nodes()[position];
         let (first_use, first_saving) = (self.used.len(), self.savings.len());
@@ -185,7 +190,7 @@ impl OrderModel {
         }
         let uses = first_use as u32..self.used.len() as u32;
         let savings = first_saving as u32..self.savings.len() as u32;
-        self.units.push(Unit { position, makes, uses, savings });
+        self.units.push(Unit { position, makes, uses, savings })
     }
 
     /// Lists what the result of `node` may be written over, the smallest first, and then what it may overlap.
@@ -234,8 +239,11 @@ impl OrderModel {
     }
 }
 
+/// Roots with bytes to plan, and by the number of a tensor which of them it is.
+type PlannedRoots = (IdVec<RootId, Root>, Vec<Option<RootId>>);
+
 /// Returns the roots with bytes to plan, and which tensor is which of them; `None` if they add up to 2^64 bytes or more.
-fn planned_roots(assigned: &AssignedGraph, unread: Unread) -> Option<(IdVec<RootId, Root>, Vec<Option<RootId>>)> {
+fn planned_roots(assigned: &AssignedGraph, unread: Unread) -> Option<PlannedRoots> {
     let lives = root_lifetimes(assigned, unread);
     let (mut roots, mut sum) = (IdVec::new(), 0u64);
     let mut root_of = vec![None; lives.of_root.len()];
@@ -262,8 +270,21 @@ fn is_fixed(graph: &Graph, node: TensorId, is_leaf: &[bool]) -> bool {
     tensor.op == Op::None && (tensor.is_view() || is_filled)
 }
 
-fn is_unit(graph: &Graph, node: TensorId, is_leaf: &[bool]) -> bool {
-    !graph.tensor(node).op.writes_nothing() || is_fixed(graph, node, is_leaf)
+/// Returns for each node whether it has a turn of its own.
+fn unit_marks(graph: &Graph, numbers: &[u32]) -> Vec<bool> {
+    let mut position_of: Vec<Option<usize>> = vec![None; graph.tensors().len()];
+    for (position, node) in graph.nodes().iter().enumerate() {
+        position_of[node.index()] = Some(position);
+    }
+    let mut is_unit = vec![true; numbers.len()];
+    for (reader, &node) in graph.nodes().iter().enumerate() {
+        for named in graph.sources(node).iter().copied().flatten().chain([graph.root(node)]) {
+            let Some(position) = position_of[named.index()].filter(|position| *position != reader) else { continue };
+            let same_run = numbers[position] == numbers[reader] && numbers[reader] != 0;
+            is_unit[position] &= !same_run || !graph.tensor(named).op.writes_nothing();
+        }
+    }
+    is_unit
 }
 
 /// Returns a number for each node: neighbours with one number may change places. 0 where none may.
@@ -285,12 +306,9 @@ pub(super) fn run_numbers(assigned: &AssignedGraph) -> Vec<u32> {
 }
 
 /// Returns the units that may change places, as ranges.
-fn runs(assigned: &AssignedGraph) -> Vec<Range<usize>> {
-    let graph = assigned.graph();
-    let is_leaf = leaf_marks(graph);
+fn runs(is_unit: &[bool], numbers: &[u32]) -> Vec<Range<usize>> {
     let mut runs: Vec<(u32, Range<usize>)> = Vec::new();
-    let numbered = graph.nodes().iter().zip(run_numbers(assigned));
-    for (unit, (_, number)) in numbered.filter(|(node, _)| is_unit(graph, **node, &is_leaf)).enumerate() {
+    for (unit, (_, &number)) in is_unit.iter().zip(numbers).filter(|(is_unit, _)| **is_unit).enumerate() {
         match runs.last_mut() {
             Some((last, range)) if *last == number && number != 0 => range.end = unit + 1,
             _ => runs.push((number, unit..unit + 1)),
@@ -307,7 +325,6 @@ fn leaf_marks(graph: &Graph) -> Vec<bool> {
 
 /// What has happened to each root so far.
 struct RootAccesses {
-    is_leaf: Vec<bool>,
     /// By the number of the root: external roots that nodes write into have one number.
     key: Vec<u32>,
     writer: Vec<Option<UnitId>>,
@@ -316,7 +333,6 @@ struct RootAccesses {
 
 impl RootAccesses {
     fn new(graph: &Graph) -> Self {
-        let is_leaf = leaf_marks(graph);
         let tensors = graph.tensors().len();
         let mut is_written = vec![false; tensors];
         for node in graph.nodes().iter().filter(|node| !graph.tensor(**node).op.writes_nothing()) {
@@ -327,7 +343,7 @@ impl RootAccesses {
             if is_external && *is_written { tensors as u32 } else { index as u32 }
         };
         let key = is_written.iter().enumerate().map(key).collect();
-        Self { is_leaf, key, writer: vec![None; tensors + 1], readers: vec![Vec::new(); tensors + 1] }
+        Self { key, writer: vec![None; tensors + 1], readers: vec![Vec::new(); tensors + 1] }
     }
 
     /// Returns the units that `unit` must wait for: those that wrote what it reads or writes, and those that read what it
@@ -344,8 +360,13 @@ impl RootAccesses {
             }
         }
         let key = self.key[graph.root(node).index()] as usize;
-        edges.extend(self.writer[key].replace(unit));
-        edges.append(&mut self.readers[key]);
+        if graph.tensor(node).op.writes_nothing() && graph.tensor(node).is_view() {
+            edges.extend(self.writer[key]);
+            self.readers[key].push(unit);
+        } else {
+            edges.extend(self.writer[key].replace(unit));
+            edges.append(&mut self.readers[key]);
+        }
         edges.sort_unstable();
         edges.dedup();
         edges.retain(|before| *before != unit);
