@@ -131,3 +131,8 @@ pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use tensor_graph::{KeyedGraph, TensorGraph, TensorGraphError};
 pub use text::{TextError, TextFault};
 pub use together::{PlansTogether, TogetherError, fit_buffers, plan_together, share_buffers};
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -10,7 +10,7 @@
 //!
 //! 1. At the peak, up to 64 consecutive nodes are searched through by the sets of those that are done ([`window`]), for an order
 //!    whose peak is lower. That is repeated until the peak stays. So no step makes the order worse.
-//! 2. Nodes go back to where the caller had them as far as that costs nothing ([`settle`]).
+//! 2. Nodes go back to where the caller had them as far as that costs nothing ([`settle`](mod@settle)).
 //! 3. Nodes that only describe memory are listed before their first reader ([`listing`]).
 //!
 //! An order is legal if every node reads what it read before: reads and writes of one root keep their order unless both are
@@ -146,8 +146,8 @@ impl FoundOrder {
     }
 }
 
-/// Searches for an order of the nodes that needs fewer bytes. What a plan of it needs is for
-/// [`plan_graph`](crate::plan_graph) to say, which does all of this with [`Order::Best`](crate::Order).
+/// Searches for an order of the nodes that needs fewer bytes. Packing may eat some of that: only the peaks of plans of both orders
+/// say what is saved.
 ///
 /// ```
 /// use steeve_graph::{AssignedGraph, Bytes, OrderSearch, PlanOptions, best_order};

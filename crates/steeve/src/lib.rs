@@ -173,3 +173,8 @@ pub mod prelude {
         allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
     };
 }
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
