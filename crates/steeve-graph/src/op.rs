@@ -11,7 +11,7 @@ use steeve_plan::Bytes;
 use crate::call::{Directions, Gated, ReadCall, SwigluOai};
 use crate::shape::{ShapeRule, attention, elementwise, image, matrix, reduce, rows, view};
 use crate::{
-    Convolution, DataType, FlashAttention, Interpolation, Layout, Order, Pool, Rope, SoftMax, TensorId, Window,
+    Convolution, DataType, FlashAttention, Interpolation, Layout, Pool, Rope, SoftMax, SortOrder, TensorId, Window,
 };
 
 steeve_plan::id_type! {
@@ -306,7 +306,7 @@ operations! {
     /// Zeros around a tensor.
     Pad [a] with (before: [u32; 4] = padding(0), behind: [u32; 4] = padding(1)) => entry("PAD").rule(image::pad);
     /// The order that sorts each row. Never in place: the type differs.
-    Argsort [a] with (order: Order = order()) => entry("ARGSORT").rule(reduce::argsort);
+    Argsort [a] with (order: SortOrder = order()) => entry("ARGSORT").rule(reduce::argsort);
     /// The positions of the largest elements of each row.
     TopK [a] with (k: u64 = count(0, "k")) => entry("TOP_K").rule(reduce::top_k);
     /// One number everywhere. The source gives the shape and is not read.

@@ -107,10 +107,13 @@ impl ModelMemory {
 /// Returns the bytes of a tensor: in the file, or in a buffer of its own.
 fn bytes_in(context: &Context, tensor: &ModelTensor, memory: &Arc<dyn BufferType>) -> u64 {
     let bytes = memory.alloc_size(context.tensors(), tensor.id).0;
-    if tensor.data.is_some() && memory.is_host() {
-        return bytes;
-    }
-    bytes.checked_next_multiple_of(memory.align().get()).unwrap_or(u64::MAX)
+    // Caches of the processor are in plain memory, also where its results are in memory that a GPU copies from.
+    let align = match (memory.is_host(), tensor.is_cache()) {
+        (true, true) => MemorySpec::new(NAMES[1]).align.get(),
+        (true, false) => 1,
+        (false, _) => memory.align().get(),
+    };
+    bytes.checked_next_multiple_of(align).unwrap_or(u64::MAX)
 }
 
 /// Returns a stand-in for a GPU as `steeve-cuda` has it.

@@ -66,14 +66,18 @@ fn run(options: &Options) -> Result<(), Failure> {
     let mut scores = session.feed(&prompt)?;
     let prompt_seconds = start.elapsed().as_secs_f64();
     let (start, mut said) = (Instant::now(), 0u64);
-    for number in 0..options.count {
-        let token = sampler.choose(&scores);
-        if ends.contains(&token) {
+    let count = if options.answer.is_empty() { options.count } else { options.answer.len() as u64 };
+    for number in 0..count {
+        let token = match usize::try_from(number).ok().and_then(|number| options.answer.get(number)) {
+            Some(given) => *given,
+            None => sampler.choose(&scores),
+        };
+        if options.answer.is_empty() && ends.contains(&token) {
             break;
         }
         printer.print(token, &scores)?;
         said += 1;
-        if number + 1 < options.count {
+        if number + 1 < count {
             scores = session.feed(&[token])?;
         }
     }

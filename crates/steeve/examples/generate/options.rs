@@ -60,6 +60,10 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
+    /// Tokens to go on with whatever the model would choose, to see how likely it finds them.
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    pub(crate) answer: Vec<i32>,
+
     /// Goes on after a token that ends the text.
     #[arg(long)]
     pub(crate) ignore_end: bool,
