@@ -76,6 +76,9 @@ mod plan_file;
 mod survivors;
 mod replay;
 
+// From a graph to one that computes the same in less memory.
+mod tile;
+
 // From a caller's own graph to a plan by its keys.
 mod tensor_graph;
 mod keyed_plan;
@@ -124,6 +127,7 @@ pub use steeve_plan::{
 };
 pub use survivors::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
+pub use tile::{RowChain, RowChains, TileError, tile};
 pub use tensor_graph::{KeyedGraph, TensorGraph, TensorGraphError};
 pub use text::{TextError, TextFault};
 pub use together::{PlansTogether, TogetherError, fit_buffers, plan_together, share_buffers};
