@@ -1,5 +1,6 @@
-//! A graph whose chains are done in parts computes the same, to the bit: every kernel sums in an order that depends neither on
-//! the number of rows nor on where they are.
+//! A graph whose chains are done in parts computes the same, to the bit as long as kernels sum in an order that does not depend
+//! on the number of rows. All do but products of floats and attention, where few rows are multiplied in another way than many:
+//! these are within the tolerance of every node.
 //!
 //! Random graphs of all operations, with random chains in random parts, evaluated by the reference and run by the processor.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -7,9 +8,11 @@
 use std::collections::BTreeMap;
 
 use steeve_cpu::CpuBackend;
-use steeve_graph::{AssignedGraph, Graph, PlanOptions, Reuse, RowChain, RowChains, TensorId, Unread, plan_graph, replay, tile};
+use steeve_graph::{
+    AssignedGraph, Graph, Op, PlanOptions, Reuse, RowChain, RowChains, TensorId, Unread, plan_graph, replay, tile,
+};
 use steeve_testkit::reference::{
-    Case, CaseSize, OpCoverage, RunResult, contents_of, named, plan_variants, random_case, run, seeds,
+    Case, CaseSize, OpCoverage, RunResult, contents_of, judge_run, named, plan_variants, random_case, run, seeds,
 };
 
 /// What happened in all graphs.
@@ -18,8 +21,21 @@ struct TileTotals {
     graphs: usize,
     chains: usize,
     over_inputs: usize,
+    /// Graphs whose results are equal to the bit.
+    exact: usize,
     /// How many nodes of each operation were done in parts.
     split: BTreeMap<String, usize>,
+}
+
+/// Returns whether the kernel of a node adds up each element in the same order, however many rows there are.
+fn sums_alike(graph: &Graph, node: TensorId) -> bool {
+    let is_float =
+        |slot: usize| graph.sources(node)[slot].is_some_and(|it| !graph.tensor(it).layout.dtype().is_quantised());
+    match graph.tensor(node).op {
+        Op::MulMat | Op::MulMatId => !is_float(0),
+        Op::FlashAttnExt => false,
+        _ => true,
+    }
 }
 
 /// Returns chains of a graph, one behind the other, each with a number of parts; all of it random.
@@ -99,10 +115,17 @@ fn prove_tiles(seed: u64, size: CaseSize, backend: &CpuBackend, totals: &mut Til
     if let Some((id, _)) = one.iter().find(|(id, bytes)| other.get(id) != Some(bytes)) {
         return Err(fail(format!("{}: the reference finds another value", named(&case.graph, *id))));
     }
+    let is_exact =
+        chains.iter().all(|(chain, _)| chain.split_nodes(&case.graph).all(|node| sums_alike(&case.graph, node)));
     for variant in [plan_variants()[0], plan_variants()[3]] {
         let ran = |case: &Case| run(case, &variant, backend).map_err(fail).map(Option::unwrap);
-        check_same(variant.name, &ran(&case)?, &ran(&after)?).map_err(fail)?;
+        let tiled = ran(&after)?;
+        judge_run(&after, &tiled, &mut |_, _| {}).map_err(fail)?;
+        if is_exact {
+            check_same(variant.name, &ran(&case)?, &tiled).map_err(fail)?;
+        }
     }
+    totals.exact += usize::from(is_exact);
     totals.graphs += 1;
     totals.chains += chains.len();
     for (chain, _) in &chains {
@@ -141,11 +164,13 @@ fn chains_in_parts_compute_the_same() {
             panic!("seed {seed}: {what}");
         }
     }
-    let TileTotals { graphs, chains, over_inputs, split } = &totals;
-    println!("{graphs} graphs, {chains} chains, {over_inputs} over an input\n{split:#?}");
+    let TileTotals { graphs, chains, over_inputs, exact, split } = &totals;
+    println!("{graphs} graphs, {exact} of them to the bit, {chains} chains, {over_inputs} over an input\n{split:#?}");
     if count >= 1500 {
         assert!(*graphs * 2 > count as usize && *over_inputs > 20, "{graphs} graphs, {over_inputs} over an input");
-        for title in ["ADD", "MUL_MAT", "MUL_MAT_ID", "ROPE", "SOFT_MAX", "FLASH_ATTN_EXT", "IM2COL", "GET_ROWS", "SWIGLU"] {
+        for title in
+            ["ADD", "MUL_MAT", "MUL_MAT_ID", "ROPE", "SOFT_MAX", "FLASH_ATTN_EXT", "IM2COL", "GET_ROWS", "SWIGLU"]
+        {
             assert!(split.contains_key(title), "{title} was never done in parts");
         }
     }

@@ -127,7 +127,7 @@ pub use steeve_plan::{
 };
 pub use survivors::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
-pub use tile::{RowChain, RowChains, TileError, tile};
 pub use tensor_graph::{KeyedGraph, TensorGraph, TensorGraphError};
 pub use text::{TextError, TextFault};
+pub use tile::{RowChain, RowChains, TileError, tile};
 pub use together::{PlansTogether, TogetherError, fit_buffers, plan_together, share_buffers};

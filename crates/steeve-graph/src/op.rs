@@ -9,8 +9,8 @@ use core::fmt;
 use steeve_plan::Bytes;
 
 use crate::call::{Directions, Gated, ReadCall, SwigluOai};
-use crate::tile::row_rules::{self as by_row, RowRule};
 use crate::shape::{ShapeRule, attention, elementwise, image, matrix, reduce, rows, view};
+use crate::tile::row_rules::{self as by_row, RowRule};
 use crate::{
     Convolution, DataType, FlashAttention, Interpolation, Layout, Order, Pool, Rope, SoftMax, TensorId, Window,
 };
@@ -37,7 +37,16 @@ pub(crate) struct OpEntry {
 }
 
 const fn entry(name: &'static str) -> OpEntry {
-    OpEntry { name, rule: None, read: None, view_of: None, rows: None, ggml_in_place: false, overwrites: 0, writes: true }
+    OpEntry {
+        name,
+        rule: None,
+        read: None,
+        view_of: None,
+        rows: None,
+        ggml_in_place: false,
+        overwrites: 0,
+        writes: true,
+    }
 }
 
 impl OpEntry {
@@ -173,7 +182,8 @@ const UNARY: &OpEntry =
 
 // With two sources a GLU is elementwise in both; ggml just does not list it. With one source the result is half as
 // wide, which the demand for equal layouts excludes.
-const GLU: &OpEntry = &entry("GLU").rule(elementwise::glu).rows(by_row::glu).call(|node| node.glu()).overwrites(0).overwrites(1);
+const GLU: &OpEntry =
+    &entry("GLU").rule(elementwise::glu).rows(by_row::glu).call(|node| node.glu()).overwrites(0).overwrites(1);
 
 const OTHER: &OpEntry = &entry("");
 

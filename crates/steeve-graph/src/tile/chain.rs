@@ -156,8 +156,7 @@ impl<'a> RowChains<'a> {
             return None;
         }
         let layouts: Vec<Option<Layout>> = sources.iter().map(|it| it.map(|it| graph.tensor(it).layout)).collect();
-        let input =
-            RowInput { rows, split, result: tensor.layout, sources: &layouts, params: graph.params(node) };
+        let input = RowInput { rows, split, result: tensor.layout, sources: &layouts, params: graph.params(node) };
         let mut needs = tensor.op.entry().rows?(&input)?;
         if sources.iter().skip(needs.len()).any(Option::is_some) {
             return None;
@@ -174,14 +173,12 @@ impl<'a> RowChains<'a> {
     }
 
     /// Returns the chain of some nodes, whose roots are split as `splits` says as far as they are created there.
-    pub(crate) fn chain(
-        &self,
-        nodes: Range<usize>,
-        rows: u64,
-        splits: &BTreeMap<TensorId, Split>,
-    ) -> Option<RowChain> {
-        let splits: BTreeMap<TensorId, Split> =
-            splits.iter().filter(|(root, _)| self.is_created(**root, &nodes)).map(|(root, split)| (*root, *split)).collect();
+    pub(crate) fn chain(&self, nodes: Range<usize>, rows: u64, splits: &BTreeMap<TensorId, Split>) -> Option<RowChain> {
+        let splits: BTreeMap<TensorId, Split> = splits
+            .iter()
+            .filter(|(root, _)| self.is_created(**root, &nodes))
+            .map(|(root, split)| (*root, *split))
+            .collect();
         if splits.is_empty() || rows < 2 || !nodes.clone().all(|at| self.fits(at, &nodes, rows, &splits)) {
             return None;
         }
@@ -198,7 +195,8 @@ impl<'a> RowChains<'a> {
     /// rows too many.
     fn may_be_whole(&self, chain: &RowChain, root: TensorId) -> bool {
         let (graph, tensor) = (self.graph(), self.graph().tensor(root));
-        let can_be_filled = matches!(tensor.layout.dtype(), DataType::F32 | DataType::F16 | DataType::Bf16 | DataType::I32);
+        let can_be_filled =
+            matches!(tensor.layout.dtype(), DataType::F32 | DataType::F16 | DataType::Bf16 | DataType::I32);
         let has_bytes = can_be_filled || chain.over.is_some_and(|(result, _)| result == root);
         has_bytes && !(tensor.op == Op::Im2col && ImageRows::of(graph.params(root)).is_some())
     }
@@ -253,7 +251,8 @@ impl<'a> RowChains<'a> {
         for at in chain.nodes.clone() {
             let node = graph.nodes()[at];
             let (tensor, root) = (graph.tensor(node), graph.root(node));
-            if tensor.is_view() && chain.splits.contains_key(&root) && (tensor.flags.is_output() || !self.is_read[node]) {
+            if tensor.is_view() && chain.splits.contains_key(&root) && (tensor.flags.is_output() || !self.is_read[node])
+            {
                 kept.push(node);
                 if !chain.results.contains(&root) {
                     chain.results.push(root);
@@ -301,7 +300,8 @@ impl<'a> RowChains<'a> {
             let root = graph.root(input);
             let life = self.lives.of_root[root.index()];
             let is_last = life.is_allocated() && !life.kept && life.last <= chain.nodes.end as u64;
-            let is_there = life.memory.map(|it| self.assigned.owner(it)) == Some(owner) && life.first <= chain.nodes.start as u64;
+            let is_there =
+                life.memory.map(|it| self.assigned.owner(it)) == Some(owner) && life.first <= chain.nodes.start as u64;
             let alone = sources.iter().flatten().filter(|other| graph.root(**other) == root).count() == 1;
             let is_fit = is_last && is_there && alone && !self.is_created(root, &chain.nodes);
             (is_fit && self.reads_its_rows(chain, input, at)).then_some(input)

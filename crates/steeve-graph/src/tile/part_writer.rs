@@ -15,8 +15,8 @@ use super::row_rules::{ImagePart, ImageRows, Need};
 use super::split::{RootRows, RowRange, Split};
 use crate::shape::{OperandChecks, ShapeInput};
 use crate::{
-    AllocSizes, AssignedGraph, Assignment, Flags, Graph, GraphError, GraphParts, Layout, LayoutError, MemoryId, Op, Param,
-    Tensor, TensorId, View,
+    AllocSizes, AssignedGraph, Assignment, Flags, Graph, GraphError, GraphParts, Layout, LayoutError, MemoryId, Op,
+    Param, Tensor, TensorId, View,
 };
 
 /// Why chains can't be done in parts.
@@ -97,7 +97,8 @@ pub fn tile(assigned: &AssignedGraph, chains: &[(RowChain, u64)]) -> Result<Assi
         if let Some((next, _)) = chains.get(index + 1).filter(|(next, _)| next.nodes.start <= last) {
             return Err(TileError::Overlap { first, last, next: next.nodes.start });
         }
-        let is_known = last < nodes && facts.chain(chain.nodes(), chain.rows, &chain.splits).is_some_and(|it| it.is_like(chain));
+        let is_known =
+            last < nodes && facts.chain(chain.nodes(), chain.rows, &chain.splits).is_some_and(|it| it.is_like(chain));
         if !is_known {
             return Err(TileError::Foreign { first, last });
         }
@@ -154,7 +155,15 @@ impl<'a> TileWriter<'a> {
             moved.insert(result, View { root: base.root, offset });
         }
         let (nodes, memories) = (Vec::new(), Vec::new());
-        let mut this = Self { facts, graph, parts: GraphParts::default(), sizes: facts.assigned.sizes().clone(), nodes, memories, moved };
+        let mut this = Self {
+            facts,
+            graph,
+            parts: GraphParts::default(),
+            sizes: facts.assigned.sizes().clone(),
+            nodes,
+            memories,
+            moved,
+        };
         let mut results: BTreeMap<TensorId, Option<TensorId>> = BTreeMap::new();
         let mut kept: Vec<TensorId> = Vec::new();
         for (chain, _) in chains {
@@ -407,7 +416,8 @@ impl<'a> TileWriter<'a> {
         let (op, params) = (self.graph.tensor(tensor).op, self.graph.params(tensor));
         let (from, start) = (self.parts.tensors()[source].layout, self.parts.tensors().offset(source));
         if matches!(op, Op::Reshape | Op::Permute | Op::Transpose) && start == offset {
-            let input = ShapeInput { sources: &[Some(from)], params, wanted: Some(layout), checks: OperandChecks::ShapesOnly };
+            let input =
+                ShapeInput { sources: &[Some(from)], params, wanted: Some(layout), checks: OperandChecks::ShapesOnly };
             let made = op.entry().rule.and_then(|rule| rule(&input).ok());
             let is_known = op == Op::Permute && params.is_empty();
             if is_known || made.is_some_and(|it| it.layout.ne() == layout.ne() && it.layout.nb() == layout.nb()) {
@@ -493,7 +503,8 @@ impl<'a> TileWriter<'a> {
         if tensor.view.is_none()
             && let Some(row) = self.facts.assigned.sizes().row(of)
         {
-            let padding = |size: &Bytes| Bytes(size.get() - self.graph.tensor(of).nbytes().get() + tensor.nbytes().get());
+            let padding =
+                |size: &Bytes| Bytes(size.get() - self.graph.tensor(of).nbytes().get() + tensor.nbytes().get());
             let row: Vec<Bytes> = row.iter().map(padding).collect();
             self.sizes.set(plain(made), &tensor, &row)?;
         }
