@@ -158,7 +158,7 @@ fn check_graph(tiled: &AssignedGraph) -> Result<(), String> {
 #[test]
 fn chains_in_parts_compute_the_same() {
     let (backend, mut totals) = (CpuBackend::new(2), TileTotals::default());
-    let count = seeds(1500);
+    let count = seeds(400);
     for seed in 0..count {
         if let Err(what) = prove_tiles(seed, CaseSize::Small, &backend, &mut totals) {
             panic!("seed {seed}: {what}");
@@ -166,8 +166,8 @@ fn chains_in_parts_compute_the_same() {
     }
     let TileTotals { graphs, chains, over_inputs, exact, split } = &totals;
     println!("{graphs} graphs, {exact} of them to the bit, {chains} chains, {over_inputs} over an input\n{split:#?}");
-    if count >= 1500 {
-        assert!(*graphs * 2 > count as usize && *over_inputs > 20, "{graphs} graphs, {over_inputs} over an input");
+    if count >= 400 {
+        assert!(*graphs * 2 > count as usize && *over_inputs > 10, "{graphs} graphs, {over_inputs} over an input");
         for title in
             ["ADD", "MUL_MAT", "MUL_MAT_ID", "ROPE", "SOFT_MAX", "FLASH_ATTN_EXT", "IM2COL", "GET_ROWS", "SWIGLU"]
         {
@@ -179,10 +179,10 @@ fn chains_in_parts_compute_the_same() {
 #[test]
 fn so_do_large_ones() {
     let (backend, mut totals) = (CpuBackend::new(2), TileTotals::default());
-    for seed in 0..seeds(60).min(2000) {
+    for seed in 0..seeds(20).min(2000) {
         if let Err(what) = prove_tiles(seed, CaseSize::Large, &backend, &mut totals) {
             panic!("seed {seed}: {what}");
         }
     }
-    assert!(totals.chains > 20, "{} chains", totals.chains);
+    assert!(totals.chains > 10, "{} chains", totals.chains);
 }

@@ -78,6 +78,7 @@ mod replay;
 
 // From a graph to one that computes the same in less memory.
 mod tile;
+mod fit;
 
 // From a caller's own graph to a plan by its keys.
 mod tensor_graph;
@@ -93,6 +94,7 @@ pub use dependencies::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownDataType};
 pub use error::{ErrorChain, GraphError, Named, OperandLayouts};
 pub use fingerprint::Fingerprint;
+pub use fit::{DoesNotFit, FitAction, FitCost, FitError, FitOptions, FitStep, Fitted, fit};
 pub use fits::{PlanMismatch, TensorChange};
 pub use fusion::Fusion;
 pub use ggml::{GgmlPlace, GgmlPlacement, ggml_placement};

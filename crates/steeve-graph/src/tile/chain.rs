@@ -235,7 +235,7 @@ impl<'a> RowChains<'a> {
     fn find_results(&self, chain: &mut RowChain) {
         let graph = self.graph();
         let mut kept = Vec::new();
-        for (&root, _) in &chain.splits {
+        for &root in chain.splits.keys() {
             let outside = self.users[root].iter().filter(|at| !chain.nodes.contains(at));
             let mut is_result = graph.tensor(root).flags.is_output() || !(self.is_read[root] || self.is_viewed[root]);
             for &at in outside {

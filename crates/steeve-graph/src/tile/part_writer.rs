@@ -1,11 +1,11 @@
 //! Chains and numbers of parts in, the graph that does them so out. O(tensors + parts * nodes).
 //!
-//! The table of tensors keeps its numbers, and what parts need is appended. A result of a chain becomes a `FILL` that only
-//! gives it bytes, or a view of the input that it is written over; what computed it is in the parts.
+//! The table of tensors keeps its numbers, and what parts need is appended. A result of a chain becomes a view of all its rows,
+//! made of what the parts write: of a `FILL` that only gives it bytes, or of the input that it is written over.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use steeve_plan::{Bytes, Id};
@@ -121,15 +121,30 @@ impl RowChain {
     }
 }
 
+/// A tensor of the new graph.
+struct NewTensor {
+    tensor: Tensor,
+    sources: Vec<Option<TensorId>>,
+    params: Vec<Param>,
+    name: String,
+}
+
 struct TileWriter<'a> {
     facts: &'a RowChains<'a>,
     graph: &'a Graph,
+    /// Keeps the names of operations that are not in the table.
     parts: GraphParts,
+    /// The tensors of the graph, and those of parts behind them.
+    table: Vec<NewTensor>,
     sizes: AllocSizes,
     nodes: Vec<TensorId>,
     memories: Vec<MemoryId>,
-    /// Results that are written over an input: the root and the offset of that.
+    /// Of what each result is a view: of an input that it is written over, or of a tensor that has only its bytes.
     moved: BTreeMap<TensorId, View>,
+    /// The inputs that results are written over.
+    inputs: BTreeMap<TensorId, TensorId>,
+    /// What the parts have written of each result, and no node of a part has read.
+    joined: BTreeMap<TensorId, Vec<TensorId>>,
 }
 
 /// What a part of a chain has so far.
@@ -147,69 +162,92 @@ struct PartTensors<'a> {
 impl<'a> TileWriter<'a> {
     fn new(facts: &'a RowChains<'a>, chains: &[(RowChain, u64)]) -> Result<Self, TileError> {
         let graph = facts.graph();
-        let mut moved: BTreeMap<TensorId, View> = BTreeMap::new();
-        for (result, input) in chains.iter().filter_map(|(chain, _)| chain.over) {
-            let place = View { root: plain(graph.root(input)), offset: graph.tensors().offset(input) };
-            let base = moved.get(&place.root).copied().unwrap_or(View { root: place.root, offset: Bytes::ZERO });
-            let offset = Bytes(base.offset.get() + place.offset.get());
-            moved.insert(result, View { root: base.root, offset });
-        }
-        let (nodes, memories) = (Vec::new(), Vec::new());
-        let mut this = Self {
-            facts,
-            graph,
-            parts: GraphParts::default(),
-            sizes: facts.assigned.sizes().clone(),
-            nodes,
-            memories,
-            moved,
-        };
         let mut results: BTreeMap<TensorId, Option<TensorId>> = BTreeMap::new();
         let mut kept: Vec<TensorId> = Vec::new();
         for (chain, _) in chains {
-            let over = chain.over;
-            for &result in &chain.results {
-                results.insert(result, over.filter(|(it, _)| *it == result).map(|(_, input)| input));
-            }
+            let input = |result| chain.over.filter(|(it, _)| *it == result).map(|(_, input)| input);
+            results.extend(chain.results.iter().map(|result| (*result, input(*result))));
             kept.extend(chain.kept.iter().filter(|it| !graph.tensor(**it).op.writes_nothing()));
         }
+        let (nodes, memories, moved, joined) = (Vec::new(), Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let inputs = results.iter().filter_map(|(result, input)| Some((*result, plain((*input)?)))).collect();
+        let sizes = facts.assigned.sizes().clone();
+        let (parts, table) = (GraphParts::default(), Vec::new());
+        let mut this = Self { facts, graph, parts, table, sizes, nodes, memories, moved, inputs, joined };
+        this.place_results(chains);
         for id in graph.tensors().ids() {
-            this.copy(id, &results, kept.contains(&id))?;
+            this.copy(id, results.contains_key(&id), kept.contains(&id))?;
+        }
+        for result in results.iter().filter(|(_, input)| input.is_none()).map(|(result, _)| *result) {
+            this.push_bytes(result)?;
         }
         Ok(this)
     }
 
+    /// Decides of what each result is a view: an input, or a tensor that is appended behind those of the graph.
+    fn place_results(&mut self, chains: &[(RowChain, u64)]) {
+        let graph = self.graph;
+        let mut bytes: BTreeMap<TensorId, TensorId> = BTreeMap::new();
+        for (chain, _) in chains {
+            let over = chain.over.map(|(result, _)| result);
+            let without = chain.results.iter().filter(|result| Some(**result) != over);
+            bytes.extend(without.map(|result| (*result, *result)));
+        }
+        for (index, (&result, _)) in bytes.iter().enumerate() {
+            let root = TensorId::from_index(graph.tensors().len() + index).unwrap_or(result);
+            self.moved.insert(result, View { root, offset: Bytes::ZERO });
+        }
+        for (result, input) in chains.iter().filter_map(|(chain, _)| chain.over) {
+            let place = self.place(input);
+            self.moved.insert(result, place);
+        }
+    }
+
+    /// Appends the tensor that a result is a view of.
+    fn push_bytes(&mut self, result: TensorId) -> Result<(), TileError> {
+        let tensor = Tensor { op: Op::Fill, ..Tensor::new(self.graph.tensor(result).layout) };
+        let name = self.graph.name(result);
+        let name = if name.is_empty() { String::new() } else { format!("{name} (bytes)") };
+        let params = alloc::vec![Param::Float(0.0)];
+        let made = self.append(NewTensor { tensor, sources: Vec::new(), params, name })?;
+        if let Some(row) = self.facts.assigned.sizes().row(result) {
+            self.sizes.set(made, &tensor, row)?;
+        }
+        Ok(())
+    }
+
     /// Appends a tensor of the graph as it is outside of the chains.
-    fn copy(
-        &mut self,
-        id: TensorId,
-        results: &BTreeMap<TensorId, Option<TensorId>>,
-        is_written: bool,
-    ) -> Result<(), TileError> {
+    fn copy(&mut self, id: TensorId, is_result: bool, is_written: bool) -> Result<(), TileError> {
         let (graph, tensors) = (self.graph, self.graph.tensors());
         let tensor = graph.tensor(id);
-        let view = tensor.view.map(|_| self.place(id));
-        let (op, view, sources, params): (Op, _, Vec<Option<TensorId>>, Vec<Param>) = match results.get(&id) {
-            Some(Some(input)) => {
-                (Op::View, self.moved.get(&id).copied(), alloc::vec![Some(plain(*input))], alloc::vec![Param::Int(0)])
-            }
-            Some(None) => (Op::Fill, None, Vec::new(), alloc::vec![Param::Float(0.0)]),
-            None if is_written => {
-                let offset = Param::count(tensors.offset(id).get());
-                (Op::View, view, alloc::vec![Some(plain(graph.root(id)))], alloc::vec![offset])
-            }
-            None => {
-                let op = self.parts.op(tensors.op_name(tensor.op), tensors.kind_name(tensor.op))?;
-                let sources = graph.sources(id).iter().map(|it| it.map(plain)).collect();
-                (op, view, sources, graph.params(id).to_vec())
-            }
+        // The sources of a result are the parts, which are not there yet.
+        let (op, sources, params): (Op, Vec<Option<TensorId>>, Vec<Param>) = if is_result {
+            (Op::View, Vec::new(), alloc::vec![Param::Int(0)])
+        } else if is_written {
+            let offset = Param::count(tensors.offset(id).get());
+            (Op::View, alloc::vec![Some(plain(graph.root(id)))], alloc::vec![offset])
+        } else {
+            let op = self.parts.op(tensors.op_name(tensor.op), tensors.kind_name(tensor.op))?;
+            (op, graph.sources(id).iter().map(|it| it.map(plain)).collect(), graph.params(id).to_vec())
         };
-        let new = self.parts.push_with(Tensor { op, view, ..*tensor }, &sources, &params)?;
-        self.parts.set_name(new, graph.name(id))?;
-        let permitted = tensors.permitted_slots(id);
-        (0..16).filter(|slot| permitted >> slot & 1 == 1).for_each(|slot| self.parts.permit_overwrite(new, slot));
-        tensors.permitted_overlaps(id).for_each(|(slot, distance)| self.parts.permit_overlap(new, slot, distance));
+        let view = (is_result || tensor.is_view()).then(|| self.place(id));
+        let tensor = Tensor { op, view, ..*tensor };
+        self.append(NewTensor { tensor, sources, params, name: graph.name(id).into() })?;
         Ok(())
+    }
+
+    /// Appends a tensor to the table.
+    fn append(&mut self, new: NewTensor) -> Result<TensorId, TileError> {
+        let tensors = self.table.len();
+        let id = TensorId::from_index(tensors).ok_or(GraphError::TooMany { tensors })?;
+        self.table.push(new);
+        Ok(id)
+    }
+
+    /// Returns a tensor of the new graph, its root and its offset there.
+    fn new_place(&self, id: TensorId) -> (Layout, View) {
+        let it = &self.table[id.index()].tensor;
+        (it.layout, it.view.unwrap_or(View { root: id, offset: Bytes::ZERO }))
     }
 
     /// Returns the root and the offset of a tensor of the graph, as they are now.
@@ -241,15 +279,15 @@ impl<'a> TileWriter<'a> {
         }
         let over = chain.over.map(|(result, _)| result);
         for &result in chain.results.iter().filter(|it| Some(**it) != over) {
-            self.list_made(result);
+            let at = self.facts.position(result).unwrap_or(chain.nodes.start);
+            self.list(self.moved[&result].root, self.facts.assigned.assignment().nodes[at]);
         }
         for number in 0..parts {
             let rows = RowRange::part(chain.rows, number, parts);
             self.part(chain, rows, number)?;
         }
-        over.into_iter().for_each(|result| self.list_made(result));
-        for &kept in &chain.kept {
-            self.list_made(kept);
+        for &result in chain.results.iter().chain(&chain.kept) {
+            self.list_made(result);
         }
         Ok(())
     }
@@ -291,7 +329,7 @@ impl<'a> TileWriter<'a> {
             sources.push(match *source {
                 None => None,
                 // A copy that names itself as its destination is its own source.
-                Some(source) if source == node => TensorId::from_index(self.parts.tensors().len()),
+                Some(source) if source == node => TensorId::from_index(self.table.len()),
                 Some(source) => Some(self.source(part, source, need, image)?),
             });
         }
@@ -306,6 +344,9 @@ impl<'a> TileWriter<'a> {
         let new = Tensor { layout, op, flags: Flags::NONE, external: false, view };
         let made = self.push(part, node, new, &sources, &params)?;
         part.inside.insert(node, made);
+        if part.chain.results.contains(&graph.root(node)) {
+            self.joined.entry(graph.root(node)).or_default().push(made);
+        }
         Ok(())
     }
 
@@ -348,9 +389,8 @@ impl<'a> TileWriter<'a> {
         }
         // The rows of the root may be a view themselves, of a tensor with more of them.
         let made = *part.inside.get(&root).ok_or_else(|| self.foreign(part))?;
-        let tensors = self.parts.tensors();
-        let offset = Bytes(tensors.offset(made).get() + offset.get());
-        Ok((layout, Some(View { root: tensors.root(made), offset })))
+        let (_, place) = self.new_place(made);
+        Ok((layout, Some(View { root: place.root, offset: Bytes(place.offset.get() + offset.get()) })))
     }
 
     /// Returns what a part reads instead of a source.
@@ -390,7 +430,7 @@ impl<'a> TileWriter<'a> {
             Some(named) if self.split_of(part, named).is_ok() && self.is_earlier(named, tensor) => {
                 self.inside(part, named)?
             }
-            _ => part.inside.get(&graph.root(tensor)).copied().unwrap_or(view.root),
+            _ => part.inside.get(&graph.root(tensor)).copied().ok_or_else(|| self.foreign(part))?,
         };
         let (op, params) = self.view_op(tensor, source, layout, view.offset)?;
         let new = Tensor { layout, op, flags: Flags::NONE, external: false, view: Some(view) };
@@ -407,14 +447,14 @@ impl<'a> TileWriter<'a> {
 
     /// Returns the operation of a view of `source`: its own, if it describes these bytes as well, or a plain view.
     fn view_op(
-        &mut self,
+        &self,
         tensor: TensorId,
         source: TensorId,
         layout: Layout,
         offset: Bytes,
     ) -> Result<(Op, Vec<Param>), TileError> {
         let (op, params) = (self.graph.tensor(tensor).op, self.graph.params(tensor));
-        let (from, start) = (self.parts.tensors()[source].layout, self.parts.tensors().offset(source));
+        let (from, View { offset: start, .. }) = self.new_place(source);
         if matches!(op, Op::Reshape | Op::Permute | Op::Transpose) && start == offset {
             let input =
                 ShapeInput { sources: &[Some(from)], params, wanted: Some(layout), checks: OperandChecks::ShapesOnly };
@@ -497,23 +537,41 @@ impl<'a> TileWriter<'a> {
         sources: &[Option<TensorId>],
         params: &[Param],
     ) -> Result<TensorId, TileError> {
-        let made = self.parts.push_with(tensor, sources, params)?;
         let name = part_name(self.graph.name(of), part.number);
-        self.parts.set_name(made, &name)?;
+        let made = self.append(NewTensor { tensor, sources: sources.to_vec(), params: params.to_vec(), name })?;
         if tensor.view.is_none()
             && let Some(row) = self.facts.assigned.sizes().row(of)
         {
             let padding =
                 |size: &Bytes| Bytes(size.get() - self.graph.tensor(of).nbytes().get() + tensor.nbytes().get());
             let row: Vec<Bytes> = row.iter().map(padding).collect();
-            self.sizes.set(plain(made), &tensor, &row)?;
+            self.sizes.set(made, &tensor, &row)?;
         }
         self.list(made, part.memory);
-        Ok(plain(made))
+        Ok(made)
     }
 
-    fn finish(self) -> Result<AssignedGraph, TileError> {
-        let Self { facts, graph, mut parts, sizes, nodes, memories, .. } = self;
+    /// Makes each result a view of what has been written of it, so that its readers wait for all parts.
+    fn join(&mut self) {
+        for (result, written) in core::mem::take(&mut self.joined) {
+            let first = self.inputs.get(&result).copied().unwrap_or(self.moved[&result].root);
+            self.table[result.index()].sources = core::iter::once(first).chain(written).map(Some).collect();
+        }
+    }
+
+    fn finish(mut self) -> Result<AssignedGraph, TileError> {
+        self.join();
+        let Self { facts, graph, mut parts, table, sizes, nodes, memories, .. } = self;
+        for NewTensor { tensor, sources, params, name } in table {
+            let id = parts.push_with(tensor, &sources, &params)?;
+            parts.set_name(id, &name)?;
+        }
+        let tensors = graph.tensors();
+        for id in tensors.ids() {
+            let permitted = tensors.permitted_slots(id);
+            (0..16).filter(|slot| permitted >> slot & 1 == 1).for_each(|slot| parts.permit_overwrite(plain(id), slot));
+            tensors.permitted_overlaps(id).for_each(|(slot, distance)| parts.permit_overlap(plain(id), slot, distance));
+        }
         graph.leafs().iter().for_each(|leaf| parts.leaf(plain(*leaf)));
         parts.set_nodes(nodes);
         // Ids of the graph are valid in the new one.
@@ -530,5 +588,5 @@ fn plain(id: TensorId) -> TensorId {
 
 /// Returns the name of the rows of a tensor, or none where that has none.
 fn part_name(name: &str, part: u64) -> String {
-    if name.is_empty() { String::new() } else { format!("{name} (part {part})").to_string() }
+    if name.is_empty() { String::new() } else { format!("{name} (part {part})") }
 }
