@@ -22,7 +22,6 @@ mod verbosity;
 mod error;
 
 mod input_source;
-mod file_identity;
 mod input_file;
 mod block_list;
 mod graph;
@@ -83,6 +82,10 @@ fn main() -> ExitCode {
             clap_complete::generate(args.shell, &mut Cli::command(), "steeve", &mut script);
             stdout.write_all(&script).map(|()| ExitStatus::Success.into()).map_err(Error::Output)
         }
+        CliCommand::Man(args) => match args::manual_page(args.command.as_deref()) {
+            Ok(page) => stdout.write_all(&page).map(|()| ExitStatus::Success.into()).map_err(Error::Output),
+            Err(error) => error.exit(),
+        },
     };
     // A reader may close the output early, as in `steeve plan ... | head`: that is no error.
     let enough = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;

@@ -85,7 +85,9 @@ fn printable_line(line: &str) -> String {
     if line.len() <= WHOLE {
         return printable(line);
     }
-    let (start, end) = (line.floor_char_boundary(KEPT), line.ceil_char_boundary(line.len() - KEPT));
+    let boundary = |at: &usize| line.is_char_boundary(*at);
+    let start = (0..=KEPT).rev().find(boundary).unwrap_or(0);
+    let end = (line.len() - KEPT..line.len()).find(boundary).unwrap_or(line.len());
     format!("{}... ({} bytes left out) ...{}", printable(&line[..start]), end - start, printable(&line[end..]))
 }
 

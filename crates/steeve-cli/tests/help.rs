@@ -8,8 +8,8 @@ use std::path::Path;
 
 use crate::harness::{golden, steeve};
 
-const COMMANDS: [&str; 10] =
-    ["plan", "view", "show", "diff", "compare", "check", "record", "estimate", "devices", "completions"];
+const COMMANDS: [&str; 11] =
+    ["plan", "view", "show", "diff", "compare", "check", "record", "estimate", "devices", "completions", "man"];
 
 #[test]
 fn every_help_text_is_what_it_was() {
@@ -33,4 +33,16 @@ fn the_list_of_commands_is_complete() {
         assert!(listed.contains(&command), "{listed:?}");
     }
     assert_eq!(listed.len(), COMMANDS.len() + 1, "{listed:?} and help");
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let page = steeve(&["man"]).expect(0).out.clone();
+    assert!(page.contains(".TH steeve 1"), "{page}");
+    for command in COMMANDS {
+        assert!(page.contains(&format!("steeve\\-{command}(1)")), "the page of steeve does not name {command}: {page}");
+        let page = steeve(&["man", command]).expect(0).out.clone();
+        assert!(page.contains(&format!(".TH steeve-{command} 1")) && page.contains("Examples:"), "{page}");
+    }
+    steeve(&["man", "packing"]).expect(2).complains(&["no such command", "packing", "plan"]);
 }

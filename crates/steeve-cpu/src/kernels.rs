@@ -25,7 +25,7 @@ mod copy;
 mod concat;
 mod transpose;
 
-use steeve_graph::{OpCall, Order};
+use steeve_graph::{OpCall, SortOrder};
 
 use crate::kernel::{Kernel, NO_KERNEL, NodeCall};
 
@@ -73,7 +73,7 @@ pub(crate) fn choose(node: &NodeCall<'_>) -> Result<Box<dyn Kernel>, String> {
         Call::SumRows { a } => reduce::sum_rows(node, a),
         Call::Mean { a } => reduce::mean(node, a),
         Call::Argsort { a, order } => sort::sorted(node, a, order),
-        Call::TopK { a, .. } => sort::sorted(node, a, Order::Descending),
+        Call::TopK { a, .. } => sort::sorted(node, a, SortOrder::Descending),
         Call::Im2col { kernel, image, convolution, directions, .. } => {
             image::im2col(node, kernel, image, convolution, directions)
         }

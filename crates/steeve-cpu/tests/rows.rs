@@ -4,7 +4,7 @@
 mod filled_context;
 
 use filled_context::{FilledContext, assert_close};
-use steeve_graph::{DataType, Op, Order, Param, Rope, RopeMode, SoftMax, TensorId};
+use steeve_graph::{DataType, Op, Param, Rope, RopeMode, SoftMax, SortOrder, TensorId};
 
 const FLOATS: [DataType; 3] = [DataType::F32, DataType::F16, DataType::Bf16];
 
@@ -379,11 +379,11 @@ fn long_and_many_rows_are_cut_without_a_seam() {
 }
 
 /// Indices of a row in order; equal elements stay in theirs.
-fn sorted(row: &[f64], order: Order) -> Vec<f64> {
+fn sorted(row: &[f64], order: SortOrder) -> Vec<f64> {
     let mut indices: Vec<usize> = (0..row.len()).collect();
     indices.sort_by(|&i, &j| match order {
-        Order::Ascending => row[i].total_cmp(&row[j]),
-        Order::Descending => row[j].total_cmp(&row[i]),
+        SortOrder::Ascending => row[i].total_cmp(&row[j]),
+        SortOrder::Descending => row[j].total_cmp(&row[i]),
     });
     indices.into_iter().map(|i| i as f64).collect()
 }
@@ -395,14 +395,14 @@ fn orders_are_stable() {
         let dtype = trial.pick(&[DataType::F32, DataType::F16, DataType::Bf16, DataType::I32]);
         let shape = [trial.pick(&[1, 2, 9, 100, 999]), 1 + trial.below(4), 1 + trial.below(3), 1];
         let a = trial.strided(dtype, shape);
-        for order in [Order::Ascending, Order::Descending] {
+        for order in [SortOrder::Ascending, SortOrder::Descending] {
             let to = trial.context.argsort(a, order).unwrap();
             let wanted = by_rows(&trial, a, |_, row| sorted(row, order));
             assert_eq!(trial.result(to), wanted, "{order:?} {}", trial.layout(a));
         }
         let k = trial.below(shape[0] + 1);
         let to = trial.context.top_k(a, k).unwrap();
-        let wanted = by_rows(&trial, a, |_, row| sorted(row, Order::Descending)[..k as usize].to_vec());
+        let wanted = by_rows(&trial, a, |_, row| sorted(row, SortOrder::Descending)[..k as usize].to_vec());
         assert_eq!(trial.result(to), wanted, "{k} of {}", trial.layout(a));
     }
 }

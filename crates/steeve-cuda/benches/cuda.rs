@@ -250,7 +250,7 @@ fn elementwise(backend: &dyn Backend) {
     measure("soft_max", 2.0, &|c, x| c.soft_max(x, None, steeve_graph::SoftMax::default()));
     measure("sum", 1.0, &|c, x| c.sum(x));
     measure("sum_rows", 1.0, &|c, x| c.sum_rows(x));
-    measure("argsort", 2.0, &|c, x| c.argsort(x, steeve_graph::Order::Ascending));
+    measure("argsort", 2.0, &|c, x| c.argsort(x, steeve_graph::SortOrder::Ascending));
     measure("top_k of 40", 1.0, &|c, x| c.top_k(x, 40));
     measure("cont of a transpose", 2.0, &|c, x| {
         let turned = c.transpose(x)?;

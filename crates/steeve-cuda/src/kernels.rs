@@ -9,7 +9,7 @@ mod image;
 mod matrix;
 mod attention;
 
-use steeve_graph::{OpCall, Order};
+use steeve_graph::{OpCall, SortOrder};
 
 pub(crate) use elementwise::Function;
 pub(crate) use rope::{Pairing, PositionSharing};
@@ -57,7 +57,7 @@ pub(crate) fn choose(node: &NodeCall<'_>, commands: &mut CommandList) -> Result<
         Call::SumRows { a } => rows::sum(node, commands, rows::Sum::Rows, a),
         Call::Mean { a } => rows::sum(node, commands, rows::Sum::Mean, a),
         Call::Argsort { a, order } => rows::order(node, commands, a, order),
-        Call::TopK { a, .. } => rows::order(node, commands, a, Order::Descending),
+        Call::TopK { a, .. } => rows::order(node, commands, a, SortOrder::Descending),
         Call::Rope { a, positions, factors, rope } => rope::rope(node, commands, [a, positions], factors, rope, 1.0),
         Call::RopeBack { a, positions, factors, rope } => {
             rope::rope(node, commands, [a, positions], factors, rope, -1.0)

@@ -66,3 +66,8 @@ pub use null_device::NullDevice;
 pub use shape::Shape;
 pub use shared_buffer::{BufferReadGuard, BufferWriteGuard, SharedBuffer};
 pub use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId, Tensors};
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -24,7 +24,7 @@ pub(crate) enum AliasRule {
 
 /// The number of slots that are considered for an alias, so that a node with very many sources costs no more than
 /// others.
-const MAX_SLOTS: usize = 16;
+pub(crate) const MAX_SLOTS: usize = 16;
 
 /// What our own liveness and rules say.
 pub(crate) struct AliasedRanges {
@@ -149,7 +149,7 @@ impl AliasWalk<'_> {
         for (slot, source) in sources.iter().enumerate().take(MAX_SLOTS) {
             let Some(source) = *source else { continue };
             let Some(range) = self.dying_range(source, sources, step) else { continue };
-            if !self.rule_allows(node, slot, source, owner) {
+            if !allows_alias(self.assigned, self.rule, node, slot, source, owner) {
                 continue;
             }
             let it = &self.live_ranges.ranges[range];
@@ -158,18 +158,6 @@ impl AliasWalk<'_> {
             }
         }
         found.map(|(_, range)| range)
-    }
-
-    /// Returns whether the rule allows an alias. Where nodes are fused or run side by side, only aliases of ggml's
-    /// own rule are allowed.
-    fn rule_allows(&self, node: TensorId, slot: usize, source: TensorId, memory: MemoryId) -> bool {
-        let graph = self.assigned.graph();
-        let ggml = || ggml_allows_alias(self.assigned, node, source);
-        if self.rule == AliasRule::Ggml {
-            return ggml();
-        }
-        let ours = graph.may_overwrite(node, slot) && graph.tensors().offset(source) == Bytes::ZERO;
-        ours && (!self.assigned.memories()[memory].keeps_ggml_in_place() || ggml())
     }
 
     /// Returns the live range of the root behind `source`, if that root is used for the last time at `step` and by
@@ -196,6 +184,25 @@ impl AliasWalk<'_> {
         };
         sources.iter().take(MAX_SLOTS).flatten().find_map(chosen)
     }
+}
+
+/// Returns whether a rule allows an alias, apart from liveness. Where nodes are fused or run side by side, only aliases of
+/// ggml's own rule are allowed.
+pub(crate) fn allows_alias(
+    assigned: &AssignedGraph,
+    rule: AliasRule,
+    node: TensorId,
+    slot: usize,
+    source: TensorId,
+    memory: MemoryId,
+) -> bool {
+    let graph = assigned.graph();
+    let ggml = || ggml_allows_alias(assigned, node, source);
+    if rule == AliasRule::Ggml {
+        return ggml();
+    }
+    let ours = graph.may_overwrite(node, slot) && graph.tensors().offset(source) == Bytes::ZERO;
+    ours && (!assigned.memories()[memory].keeps_ggml_in_place() || ggml())
 }
 
 /// Returns whether ggml's own rule allows an alias, apart from liveness: an operation of its list, and a source of

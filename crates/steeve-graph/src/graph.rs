@@ -277,6 +277,13 @@ impl Graph {
         Self { tensors, names, nodes: Arc::new(nodes), leafs: Arc::new(leafs) }
     }
 
+    /// Returns this graph with its nodes in another order, if each comes after what it reads.
+    pub(crate) fn in_order(&self, nodes: Vec<TensorId>) -> Result<Self, GraphError> {
+        let graph = Self { nodes: Arc::new(nodes), ..self.clone() };
+        graph.check_order()?;
+        Ok(graph)
+    }
+
     /// Returns this graph with its nodes in another order, which may mean something else.
     #[cfg(all(test, feature = "fuzz"))]
     pub(crate) fn with_nodes(&self, nodes: Vec<TensorId>) -> Self {

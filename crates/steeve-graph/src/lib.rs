@@ -61,6 +61,9 @@ mod shape;
 mod tensor;
 pub mod text;
 
+// From the graph to an order of its nodes that needs fewer bytes.
+mod reorder;
+
 // From the graph to its plan.
 mod live_ranges;
 mod liveness;
@@ -86,7 +89,7 @@ mod keyed_plan;
 #[cfg(all(test, feature = "fuzz"))]
 mod mutants;
 
-pub use build::{Convolution, FlashAttention, Interpolation, Order, Pool, Rope, RopeMode, SoftMax, Window};
+pub use build::{Convolution, FlashAttention, Interpolation, Pool, Rope, RopeMode, SoftMax, SortOrder, Window};
 pub use call::{CallError, Directions, Gated, OpCall, SwigluOai};
 pub use context::{Context, ContextMark};
 pub use custom_op::CustomOp;
@@ -116,6 +119,7 @@ pub use plan::{
 pub use plan_file::{MatchMemories, PlacementClaim, PlanFault, check_plan_file};
 #[cfg(feature = "json")]
 pub use recorded::{RecordError, RecordedGraph};
+pub use reorder::{FoundOrder, MovedNode, NodeOrder, NodeOrderError, OrderPeak, OrderSearch, best_order};
 pub use replay::{LastWriter, PlaceFault, ReplayFault, ReplayFaults, TensorPlaces, replay};
 pub use shape::ShapeError;
 pub use size_class::{SizeClass, SizeClasses};
@@ -133,3 +137,8 @@ pub use tensor_graph::{KeyedGraph, TensorGraph, TensorGraphError};
 pub use text::{TextError, TextFault};
 pub use tile::{RowChain, RowChains, TileError, tile};
 pub use together::{PlansTogether, TogetherError, fit_buffers, plan_together, share_buffers};
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -12,7 +12,7 @@ use crate::call::{Directions, Gated, ReadCall, SwigluOai};
 use crate::shape::{ShapeRule, attention, elementwise, image, matrix, reduce, rows, view};
 use crate::tile::row_rules::{self as by_row, RowRule};
 use crate::{
-    Convolution, DataType, FlashAttention, Interpolation, Layout, Order, Pool, Rope, SoftMax, TensorId, Window,
+    Convolution, DataType, FlashAttention, Interpolation, Layout, Pool, Rope, SoftMax, SortOrder, TensorId, Window,
 };
 
 steeve_plan::id_type! {
@@ -324,7 +324,7 @@ operations! {
     /// Zeros around a tensor.
     Pad [a] with (before: [u32; 4] = padding(0), behind: [u32; 4] = padding(1)) => entry("PAD").rule(image::pad);
     /// The order that sorts each row. Never in place: the type differs.
-    Argsort [a] with (order: Order = order()) => entry("ARGSORT").rule(reduce::argsort).rows(by_row::of_rows);
+    Argsort [a] with (order: SortOrder = order()) => entry("ARGSORT").rule(reduce::argsort).rows(by_row::of_rows);
     /// The positions of the largest elements of each row.
     TopK [a] with (k: u64 = count(0, "k")) => entry("TOP_K").rule(reduce::top_k).rows(by_row::per_row);
     /// One number everywhere. The source gives the shape and is not read.

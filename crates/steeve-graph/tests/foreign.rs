@@ -3,7 +3,7 @@
 
 use steeve_graph::{
     AssignedGraph, Bytes, Context, Convolution, CustomOp, DataType, Flags, FlashAttention, Glu, Graph, GraphError, Id,
-    Interpolation, Layout, Op, Order, PlanOptions, Pool, Rope, SoftMax, Tensor, TensorId, Unary, View, Window,
+    Interpolation, Layout, Op, PlanOptions, Pool, Rope, SoftMax, SortOrder, Tensor, TensorId, Unary, View, Window,
     plan_graph, replay,
 };
 
@@ -77,7 +77,7 @@ const CALLS: &[(&str, Call)] = &[
     ("repeat", |c, t| c.repeat(t.a, &[16, 8]).map(drop)),
     ("cont", |c, t| c.cont(t.a).map(drop)),
     ("cont_shaped", |c, t| c.cont_shaped(t.a, &[64]).map(drop)),
-    ("argsort", |c, t| c.argsort(t.a, Order::Ascending).map(drop)),
+    ("argsort", |c, t| c.argsort(t.a, SortOrder::Ascending).map(drop)),
     ("top_k", |c, t| c.top_k(t.a, 2).map(drop)),
     ("custom", |c, t| c.custom(&CustomOp::elementwise("F"), &[t.a], &[]).map(drop)),
     ("view_1d", |c, t| c.view_1d(t.a, 4, Bytes(0)).map(drop)),

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use steeve_graph::{
-    Bytes, Context, Convolution, CustomOp, DataType, FlashAttention, Glu, GraphError, Interpolation, Layout, Op, Order,
-    Param, Pool, Rope, RopeMode, SoftMax, TensorId, Unary, Window,
+    Bytes, Context, Convolution, CustomOp, DataType, FlashAttention, Glu, GraphError, Interpolation, Layout, Op, Param,
+    Pool, Rope, RopeMode, SoftMax, SortOrder, TensorId, Unary, Window,
 };
 
 type Built = Result<TensorId, GraphError>;
@@ -128,7 +128,7 @@ table! {
         "f16[4,3]" |c, s| c.sum(s[0]) => "f16[1]";
         "f32[4,3]" |c, s| c.sum_rows(s[0]) => "f32[1,3]";
         "f16[4,3]" |c, s| c.mean(s[0]) => "f32[1,3]";
-        "f32[4,3]" |c, s| c.argsort(s[0], Order::Ascending) => "i32[4,3]";
+        "f32[4,3]" |c, s| c.argsort(s[0], SortOrder::Ascending) => "i32[4,3]";
         "f32[4,3]" |c, s| c.top_k(s[0], 2) => "i32[2,3]";
         "f32[4,3]" |c, s| c.top_k(s[0], 5) => "top_k of (f32[4,3]): a row must have at least k elements";
 

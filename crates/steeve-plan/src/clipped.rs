@@ -31,7 +31,8 @@ impl<'a> Clipped<'a> {
         if text.len() <= Self::WHOLE {
             return (text, 0);
         }
-        let shown = &text[..text.floor_char_boundary(Self::SHOWN)];
+        let end = (0..=Self::SHOWN).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        let shown = &text[..end];
         (shown, text.len() - shown.len())
     }
 }

@@ -118,3 +118,8 @@ pub use plan::{Plan, PlanReport, ProfilePoint};
 pub use problem::{Block, Place, Problem, ProblemError};
 pub use strategy::{PlaceError, PlaceOutcome, SearchProgress, Strategy, Verdict, place, place_watched, plan};
 pub use units::{Align, Bytes, Lifetime, Offset, Step, UnitError};
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,8 +1,8 @@
 //! Models, small but with everything that large ones have.
 
 use steeve_graph::{
-    Bytes, Context, ContextMark, Convolution, DataType, FlashAttention, Glu, Graph, GraphError, Interpolation, Order,
-    Pool, Rope, RopeMode, SoftMax, TensorId, Window,
+    Bytes, Context, ContextMark, Convolution, DataType, FlashAttention, Glu, Graph, GraphError, Interpolation, Pool,
+    Rope, RopeMode, SoftMax, SortOrder, TensorId, Window,
 };
 
 use crate::reference::{CaseBuilder, Values};
@@ -186,7 +186,7 @@ fn attend(
 fn mix_experts(c: &mut Context, layer: &ModelWeights, x: TensorId, count: u64) -> Result<TensorId, GraphError> {
     let scores = c.mul_mat(layer.router, x)?;
     let shares = c.soft_max(scores, None, SoftMax::default())?;
-    let order = c.argsort(shares, Order::Descending)?;
+    let order = c.argsort(shares, SortOrder::Descending)?;
     let chosen = c.view_2d(order, [USED, count], 4 * EXPERTS, Bytes(0))?;
     let shares = c.reshape(shares, &[1, EXPERTS, count])?;
     let weights = c.get_rows(shares, chosen)?;

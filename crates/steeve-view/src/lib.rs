@@ -68,3 +68,8 @@ pub use role::Role;
 pub use svg::{SvgStyle, Theme, svg};
 pub use terminal::{ColourMode, SizeFormat, TerminalStyle, terminal};
 pub use text::{printable, short_name};
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

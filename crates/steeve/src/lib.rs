@@ -161,7 +161,7 @@ pub mod prelude {
     pub use steeve_graph::{
         Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, CustomOp, DataType,
         FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, Memory, MemoryId, Offset,
-        Op, Order, Param, PlanOptions, Reuse, Rope, RopeMode, SoftMax, TensorGraph, TensorId, Unary, plan_graph,
+        Op, Param, PlanOptions, Reuse, Rope, RopeMode, SoftMax, SortOrder, TensorGraph, TensorId, Unary, plan_graph,
         plan_tensor_graph, replay,
     };
     #[cfg(feature = "sched")]
@@ -173,3 +173,8 @@ pub mod prelude {
         allocate_context, allocate_context_on, context_size, read_tensor, write_tensor,
     };
 }
+
+/// The examples of the page that registries show.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -9,8 +9,8 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
 pub(crate) use diff_args::DiffArgs;
@@ -93,6 +93,8 @@ pub(crate) enum CliCommand {
     Devices(DevicesArgs),
     /// Prints the completion script of a shell.
     Completions(CompletionsArgs),
+    /// Prints the manual page of the command, or of one of its commands.
+    Man(ManArgs),
 }
 
 #[derive(Debug, Args)]
@@ -116,6 +118,17 @@ pub(crate) struct CompletionsArgs {
     /// The shell to complete in.
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  steeve man | man -l -                         read it
+  steeve man plan > steeve-plan.1               the page of `steeve plan`
+  steeve man > ~/.local/share/man/man1/steeve.1 install it")]
+pub(crate) struct ManArgs {
+    /// The command that the page is about; without it, all of steeve.
+    pub(crate) command: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -336,6 +349,23 @@ pub(crate) struct SearchArgs {
     /// Threads of the search of `best` [default: 1].
     #[arg(long, value_name = "COUNT", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// Returns the manual page of a command, or of all of steeve.
+pub(crate) fn manual_page(name: Option<&str>) -> Result<Vec<u8>, clap::Error> {
+    let mut cli = Cli::command();
+    cli.build();
+    let command = match name {
+        None => cli,
+        Some(name) => cli.find_subcommand(name).cloned().ok_or_else(|| {
+            let names: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
+            let message = format!("no such command: expected one of {}, got {:?}", names.join(", "), Clipped(name));
+            Cli::command().error(ErrorKind::InvalidValue, message)
+        })?,
+    };
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page)?;
+    Ok(page)
 }
 
 /// Returns an error about the command line that echoes no value of any length whole.

@@ -282,9 +282,9 @@ multiversion! {
     fn add_products(rows: &[&[f32]], few: &[&[f32]], from: usize, sums: &mut [[[f32; LANES]; ROWS]]) {
         for (few, sums) in few.iter().zip(sums) {
             let few = &few[from..];
-            match rows.as_array() {
-                Some(rows) => add_lanes::<ROWS>(few, *rows, sums),
-                None => rows.iter().zip(sums).for_each(|(row, sum)| add_lanes(few, [row], std::array::from_mut(sum))),
+            match <&[&[f32]; ROWS]>::try_from(rows) {
+                Ok(rows) => add_lanes::<ROWS>(few, *rows, sums),
+                Err(_) => rows.iter().zip(sums).for_each(|(row, sum)| add_lanes(few, [row], std::array::from_mut(sum))),
             }
         }
     }

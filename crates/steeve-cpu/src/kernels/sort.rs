@@ -1,6 +1,6 @@
 //! Orders of rows. An element and its index are sorted as one word, so that equal elements stay in their order.
 
-use steeve_graph::{DataType, Order, TensorId};
+use steeve_graph::{DataType, SortOrder, TensorId};
 
 use super::strided_walk::StridedWalk;
 use crate::float_rows::load_row;
@@ -8,7 +8,7 @@ use crate::kernel::{Kernel, NodeCall, Operands, RowUnits, ThreadScratch, UnitErr
 use crate::tensor_ptr::TensorPtr;
 
 /// Returns the kernel for the order that sorts each row, or the start of it, as long as the rows of the result.
-pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: Order) -> Result<Box<dyn Kernel>, String> {
+pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: SortOrder) -> Result<Box<dyn Kernel>, String> {
     let a = node.shape(a)?;
     if !a.dtype.is_float() && a.dtype != DataType::I32 {
         return Err("data type: expected f32, f16, bf16 or i32".into());
@@ -19,7 +19,7 @@ pub(crate) fn sorted(node: &NodeCall<'_>, a: TensorId, order: Order) -> Result<B
     if i32::try_from(a.ne[0]).is_err() {
         return Err("row too long: expected indices that fit i32".into());
     }
-    let (descending, rows) = (order == Order::Descending, RowUnits::new(a.rows(), a.ne[0]));
+    let (descending, rows) = (order == SortOrder::Descending, RowUnits::new(a.rows(), a.ne[0]));
     Ok(Box::new(SortRows { descending, walk: StridedWalk::rows([&node.result, &a]), rows }))
 }
 

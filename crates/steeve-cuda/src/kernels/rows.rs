@@ -1,6 +1,6 @@
 //! Norms, soft-max, masks, sums and orders of rows.
 
-use steeve_graph::{DataType, Order, SoftMax, TensorId};
+use steeve_graph::{DataType, SoftMax, SortOrder, TensorId};
 
 use super::{demand, divides};
 use crate::command_list::{ACROSS, CommandList, NodeCall, floats};
@@ -218,7 +218,12 @@ const CHUNK: usize = 2048;
 const WORDS: usize = 1 << 24;
 
 /// Writes the order that sorts each row, or the places of its largest elements.
-pub(crate) fn order(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId, order: Order) -> Result<(), String> {
+pub(crate) fn order(
+    node: &NodeCall<'_>,
+    commands: &mut CommandList,
+    a: TensorId,
+    order: SortOrder,
+) -> Result<(), String> {
     let source = node.operand(a)?;
     let (a, result) = (source.shape, node.result.shape);
     demand(a.dtype.is_float() || a.dtype == DataType::I32, "data type: expected f32, f16, bf16 or i32")?;
@@ -238,7 +243,7 @@ pub(crate) fn order(node: &NodeCall<'_>, commands: &mut CommandList, a: TensorId
         run: signed(chunk),
         from: DevicePointer::NULL,
         to: DevicePointer::NULL,
-        is_descending: (order == Order::Descending).into(),
+        is_descending: (order == SortOrder::Descending).into(),
     };
     if n <= chunk {
         return commands.launch_sharing(kernel::order_chunks, [1, rows.min(ACROSS), 1], block, shared, params);

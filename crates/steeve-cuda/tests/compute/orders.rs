@@ -1,6 +1,6 @@
 //! Rows in order: which element comes first, and which is largest.
 
-use steeve_graph::{DataType, Order, TensorId};
+use steeve_graph::{DataType, SortOrder, TensorId};
 
 use crate::frame::on_each_gpu;
 use crate::reference::{CaseBuilder, Values, named};
@@ -27,7 +27,7 @@ fn crowded(dtype: DataType, sketch: &mut CaseBuilder, count: u64) -> (Vec<f64>, 
 }
 
 /// In the order of the numbers: what is none comes last, zeros are equal, and equal ones stay in order.
-fn sorted(row: &[f64], order: Order) -> Vec<i32> {
+fn sorted(row: &[f64], order: SortOrder) -> Vec<i32> {
     use std::cmp::Ordering;
     let compare = |x: f64, y: f64| match (x.is_nan(), y.is_nan()) {
         (false, false) => x.partial_cmp(&y).unwrap_or(Ordering::Equal),
@@ -36,7 +36,7 @@ fn sorted(row: &[f64], order: Order) -> Vec<i32> {
     let mut ids: Vec<i32> = (0..row.len() as i32).collect();
     ids.sort_by(|i, j| {
         let (x, y) = (row[*i as usize], row[*j as usize]);
-        if order == Order::Ascending { compare(x, y) } else { compare(y, x) }
+        if order == SortOrder::Ascending { compare(x, y) } else { compare(y, x) }
     });
     ids
 }
@@ -70,10 +70,10 @@ fn rows_of_any_length_are_sorted() {
                 };
                 let mut wanted = Vec::new();
                 for (which, source) in [dense, turned].into_iter().enumerate() {
-                    for order in [Order::Ascending, Order::Descending] {
+                    for order in [SortOrder::Ascending, SortOrder::Descending] {
                         let node = sketch.context.argsort(source, order).unwrap();
                         let rows: Vec<Vec<i32>> = (0..rows).map(|row| sorted(&row_of(which, row), order)).collect();
-                        if order == Order::Descending {
+                        if order == SortOrder::Descending {
                             for k in [1, n.min(2), n.min(7), n.div_ceil(2)] {
                                 let largest = sketch.context.top_k(source, k as u64).unwrap();
                                 wanted.push((largest, rows.iter().flat_map(|row| row[..k].to_vec()).collect()));
@@ -104,13 +104,13 @@ fn many_rows_are_sorted_some_at_a_time() {
         let a = sketch.input(DataType::F32, &[n, rows], Values::Below(9)).unwrap();
         let (values, bytes) = crowded(DataType::F32, &mut sketch, n * rows);
         sketch.contents[0].1 = bytes;
-        let order = sketch.context.argsort(a, Order::Descending).unwrap();
+        let order = sketch.context.argsort(a, SortOrder::Descending).unwrap();
         let largest = sketch.context.top_k(a, k).unwrap();
         let case = sketch.case(&[order, largest]).unwrap();
         let [orders, largest] = [order, largest].map(|node| whole_numbers(&proof.made(&case, node)));
         let (n, k) = (n as usize, k as usize);
         for (row, values) in values.chunks(n).enumerate() {
-            let wanted = sorted(values, Order::Descending);
+            let wanted = sorted(values, SortOrder::Descending);
             assert!(orders[row * n..][..n] == wanted, "row {row}");
             assert_eq!(largest[row * k..][..k], wanted[..k], "row {row}");
         }

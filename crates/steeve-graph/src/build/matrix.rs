@@ -4,14 +4,14 @@ use crate::{Context, GraphError, Layout, Op, Param, TensorId};
 
 /// In which direction to sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum SortOrder {
     /// The smallest first.
     Ascending,
     /// The largest first.
     Descending,
 }
 
-impl Order {
+impl SortOrder {
     /// Returns ggml's number of the order.
     pub(crate) const fn ggml_id(self) -> i64 {
         match self {
@@ -65,7 +65,7 @@ impl Context {
     }
 
     /// Appends the order that sorts each row.
-    pub fn argsort(&mut self, a: TensorId, order: Order) -> Result<TensorId, GraphError> {
+    pub fn argsort(&mut self, a: TensorId, order: SortOrder) -> Result<TensorId, GraphError> {
         self.apply(Op::Argsort, &[Some(a)], &[Param::Int(order.ggml_id())])
     }
 

@@ -11,4 +11,4 @@ mod view;
 
 pub use attention::{FlashAttention, Rope, RopeMode, SoftMax};
 pub use image::{Convolution, Interpolation, Pool, Window};
-pub use matrix::Order;
+pub use matrix::SortOrder;

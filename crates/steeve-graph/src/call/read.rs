@@ -5,8 +5,8 @@ use steeve_plan::Bytes;
 
 use super::{CallError, Directions, Gated, SwigluOai};
 use crate::{
-    Convolution, DataType, FlashAttention, Interpolation, Op, OpCall, Order, Param, Pool, Rope, RopeMode, ShapeError,
-    SoftMax, TensorId, Unary, Window,
+    Convolution, DataType, FlashAttention, Interpolation, Op, OpCall, Param, Pool, Rope, RopeMode, ShapeError, SoftMax,
+    SortOrder, TensorId, Unary, Window,
 };
 
 /// Makes the call of one operation of its node's sources and parameters.
@@ -168,8 +168,8 @@ impl<'a> NodeReader<'a> {
         Ok(padding)
     }
 
-    pub(crate) fn order(&self) -> Result<Order, CallError> {
-        self.choice(0, "order", Order::from_ggml_id)
+    pub(crate) fn order(&self) -> Result<SortOrder, CallError> {
+        self.choice(0, "order", SortOrder::from_ggml_id)
     }
 
     pub(crate) fn unary(&mut self) -> Result<OpCall, CallError> {

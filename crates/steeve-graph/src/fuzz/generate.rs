@@ -8,7 +8,7 @@ use super::Choices;
 use super::scramble::memory;
 use crate::{
     AllocSizes, AssignedGraph, Assignment, Context, Convolution, CustomOp, DataType, FlashAttention, Glu, Graph,
-    GraphError, Interpolation, Layout, Memory, MemoryId, Op, Order, Param, Pool, Rope, SoftMax, TensorId, Unary,
+    GraphError, Interpolation, Layout, Memory, MemoryId, Op, Param, Pool, Rope, SoftMax, SortOrder, TensorId, Unary,
     Window,
 };
 
@@ -270,7 +270,7 @@ impl GraphGenerator<'_, '_> {
             3 => self.context.repeat(a, &[n0, n1 * 2, n2, n3]),
             4 => self.context.mean(a),
             5 => self.context.sum_rows(a),
-            6 => self.context.argsort(a, Order::Descending),
+            6 => self.context.argsort(a, SortOrder::Descending),
             7 => self.context.top_k(a, n0.min(2)),
             _ => self.context.dup(a),
         }

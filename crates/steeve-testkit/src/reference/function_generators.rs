@@ -1,6 +1,6 @@
 //! Recipes of functions, norms, soft-max, positions, sums and orders.
 
-use steeve_graph::{DataType, Glu, GraphError, Op, Order, Param, Rope, RopeMode, SoftMax, TensorId, Unary};
+use steeve_graph::{DataType, Glu, GraphError, Op, Param, Rope, RopeMode, SoftMax, SortOrder, TensorId, Unary};
 
 use super::case::Values;
 use super::op_generators::{F32, SourceForm, like, source};
@@ -300,7 +300,7 @@ pub(super) fn mean(generator: &mut GraphGenerator<'_>) -> BuildResult {
 
 pub(super) fn order(generator: &mut GraphGenerator<'_>) -> BuildResult {
     let a = source(generator, SourceForm::Any)?;
-    let order = generator.pick(&[Order::Ascending, Order::Descending]);
+    let order = generator.pick(&[SortOrder::Ascending, SortOrder::Descending]);
     generator.sketch.context.argsort(a, order)
 }
 

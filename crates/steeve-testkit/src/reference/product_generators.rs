@@ -1,6 +1,6 @@
 //! Recipes of products: matrices, experts, attention and convolutions.
 
-use steeve_graph::{Bytes, Convolution, DataType, FlashAttention, Order, Pool, SoftMax, Window};
+use steeve_graph::{Bytes, Convolution, DataType, FlashAttention, Pool, SoftMax, SortOrder, Window};
 
 use super::case::Values;
 use super::function_generators::divisor;
@@ -54,7 +54,7 @@ pub(super) fn mixture(generator: &mut GraphGenerator<'_>) -> BuildResult {
     let chosen = match generator.below(2) {
         0 => generator.sketch.context.top_k(shares, k)?,
         _ => {
-            let order = generator.sketch.context.argsort(shares, Order::Descending)?;
+            let order = generator.sketch.context.argsort(shares, SortOrder::Descending)?;
             generator.sketch.context.view_2d(order, [k, n1], 4 * n0, Bytes(0))?
         }
     };
