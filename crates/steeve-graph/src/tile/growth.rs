@@ -13,9 +13,9 @@ use super::row_rules::Need;
 use super::split::{RootRows, Split};
 use crate::TensorId;
 
-/// How many nodes are tried at once when a chain grows backward: nodes that write into a tensor can't be in a chain without the
-/// node that makes it.
-const LOOK_BACK: usize = 6;
+/// How many nodes a chain may grow by at once: nodes that write into a tensor can't be in a chain without the node that makes it,
+/// and between two nodes that are split there may be some that run once.
+const LOOK_ROUND: usize = 6;
 
 impl RowChains<'_> {
     /// Returns the longest chain around a node (a position in [`Graph::nodes`](crate::Graph::nodes)) whose result is split
@@ -46,26 +46,25 @@ impl RowChains<'_> {
         if rows < 2 || graph.tensor(seed).op.writes_nothing() || !self.may_join(seed) {
             return None;
         }
-        let solved = |nodes: &Range<usize>| Growth::new(self, nodes.clone(), rows).solved(seed, split);
-        let mut nodes = node..node + 1;
-        let mut splits = solved(&nodes)?;
+        let joined = |nodes: Range<usize>, more: Range<usize>, last: usize| {
+            if !more.clone().all(|at| self.may_join(graph.nodes()[at])) {
+                return None;
+            }
+            let splits = Growth::new(self, nodes.clone(), rows).solved(seed, split)?;
+            // A chain neither begins nor ends with nodes that do not depend on the rows.
+            splits.contains_key(&graph.root(graph.nodes()[last])).then_some((nodes, splits))
+        };
+        let (mut nodes, mut splits) = joined(node..node + 1, node..node + 1, node)?;
         loop {
-            let before = nodes.clone();
-            while nodes.end < limits.end && self.may_join(graph.nodes()[nodes.end]) {
-                let longer = nodes.start..nodes.end + 1;
-                let Some(found) = solved(&longer) else { break };
-                (nodes, splits) = (longer, found);
-            }
-            while let Some((longer, found)) = (1..=LOOK_BACK).find_map(|back| {
-                let start = nodes.start.checked_sub(back).filter(|start| *start >= limits.start)?;
-                let longer = start..nodes.end;
-                let joins = (start..nodes.start).all(|at| self.may_join(graph.nodes()[at]));
-                solved(&longer).filter(|_| joins).map(|found| (longer, found))
-            }) {
-                (nodes, splits) = (longer, found);
-            }
-            if nodes == before {
-                return Some((nodes, rows, splits));
+            let Range { start, end } = nodes;
+            let later = (end + 1..=limits.end.min(end + LOOK_ROUND)).find_map(|to| joined(start..to, end..to, to - 1));
+            let found = later.or_else(|| {
+                let earlier = limits.start.max(start.saturating_sub(LOOK_ROUND))..start;
+                earlier.rev().find_map(|from| joined(from..end, from..start, from))
+            });
+            match found {
+                Some(longer) => (nodes, splits) = longer,
+                None => return Some((nodes, rows, splits)),
             }
         }
     }
