@@ -1,6 +1,6 @@
 //! A graph and the bytes there are in, a graph and a plan within them out, if there are any.
 //!
-//! What costs nothing comes first: packing, results in place of what dies. Then chains of nodes are done in parts, where
+//! What costs nothing comes first: packing, results in place of what dies, another order of the nodes. Then chains of nodes are done in parts, where
 //! most is alive first and in as few parts as will do. Each step is named with what it costs.
 
 mod tile_search;
@@ -15,8 +15,8 @@ use steeve_plan::{BlockId, Bytes, Clipped, Step};
 
 use self::tile_search::{TileSearch, TiledChain};
 use crate::{
-    AssignedGraph, GraphPlan, GraphPlanError, GraphStrategy, MemoryId, PlanOptions, Reuse, RowChain, TensorId,
-    TileError, plan_graph, share_buffers, tile,
+    AssignedGraph, Graph, GraphPlan, GraphPlanError, GraphStrategy, MemoryId, OrderSearch, PlanOptions, Reuse,
+    RowChain, TensorId, TileError, best_order, plan_graph, share_buffers, tile,
 };
 
 /// How a graph is fitted.
@@ -79,9 +79,14 @@ pub enum FitAction {
     Pack,
     /// Results are written over what dies.
     InPlace,
+    /// The nodes run in another order.
+    Order {
+        /// How many nodes are elsewhere.
+        moved: usize,
+    },
     /// A chain of nodes is done in parts.
     Tile {
-        /// Its nodes, as positions in the given graph.
+        /// Its nodes, as positions in the given graph, or in the other order of it.
         nodes: Range<usize>,
         /// The name of the first tensor, and that of the last.
         names: [String; 2],
@@ -99,6 +104,7 @@ impl fmt::Display for FitAction {
         match self {
             Self::Pack => f.write_str("pack"),
             Self::InPlace => f.write_str("in place"),
+            Self::Order { moved } => write!(f, "another order: {moved} nodes moved"),
             Self::Plan => f.write_str("plan"),
             Self::Tile { nodes, names: [first, last], rows, parts } => {
                 let (start, end) = (nodes.start, nodes.end - 1);
@@ -237,6 +243,7 @@ pub fn fit(
     }
     let plan = plan_graph(graph, &options.plan).map_err(FitError::Plan)?;
     fitting.note(if options.plan.reuse == Reuse::None { FitAction::Pack } else { FitAction::InPlace }, &plan);
+    let plan = fitting.ordered(plan)?;
     fitting.tiled(plan)
 }
 
@@ -285,8 +292,29 @@ impl Fitting<'_> {
         self.capacity.iter().map(above).fold(0, u64::saturating_add)
     }
 
+    /// Returns the plan of another order of the nodes, if the plan does not fit and that one needs less.
+    fn ordered(&mut self, plan: GraphPlan) -> Result<GraphPlan, FitError> {
+        if self.excess(&plan) == 0 || self.options.plan.strategy == GraphStrategy::Ggml {
+            return Ok(plan);
+        }
+        let search = OrderSearch::default();
+        let found = best_order(plan.assigned(), &self.options.plan, &search);
+        // An order of the graph's own nodes is one that it can be put into.
+        let Ok(assigned) = found.order.apply(plan.assigned()) else { return Ok(plan) };
+        if found.order.is_own() {
+            return Ok(plan);
+        }
+        let other = plan_graph(&assigned, &self.options.plan).map_err(FitError::Plan)?;
+        if !search.is_worth_while(plan.peak(), other.peak()) || self.excess(&other) >= self.excess(&plan) {
+            return Ok(plan);
+        }
+        self.note(FitAction::Order { moved: found.order.moved(plan.assigned().graph()).len() }, &other);
+        Ok(other)
+    }
+
     /// Does chains in parts until the plan fits, or nothing helps.
     fn tiled(mut self, plan: GraphPlan) -> Result<Fitted, FitError> {
+        let graph = plan.assigned().clone();
         let mut best = (self.excess(&plan), plan.clone(), Vec::new());
         let mut targets: Vec<u64> = self.capacity.iter().map(|(_, capacity)| capacity.get()).collect();
         let mut before: Vec<(RowChain, u64)> = Vec::new();
@@ -299,7 +327,7 @@ impl Fitting<'_> {
             if parts == before {
                 break;
             }
-            let tiled = plan_graph(&tile(self.graph, &parts)?, &self.options.plan).map_err(FitError::Plan)?;
+            let tiled = plan_graph(&tile(plan.assigned(), &parts)?, &self.options.plan).map_err(FitError::Plan)?;
             // What packing adds to what is alive is taken off the next target.
             for ((memory, capacity), target) in self.capacity.iter().zip(&mut targets) {
                 let above = self.needed(&tiled, *memory).get().saturating_sub(capacity.get());
@@ -313,7 +341,7 @@ impl Fitting<'_> {
         }
         let (_, plan, chains) = best;
         for (memory, tiled) in &chains {
-            self.steps.push(self.tile_step(*memory, tiled));
+            self.steps.push(tile_step(graph.graph(), *memory, tiled));
         }
         if !chains.is_empty() {
             self.note(FitAction::Plan, &plan);
@@ -345,14 +373,6 @@ impl Fitting<'_> {
         chains
     }
 
-    fn tile_step(&self, memory: MemoryId, tiled: &TiledChain) -> FitStep {
-        let (graph, nodes) = (self.graph.graph(), tiled.chain.nodes());
-        let name = |at: usize| graph.name(graph.nodes()[at]).to_string();
-        let names = [name(nodes.start), name(nodes.end - 1)];
-        let action = FitAction::Tile { nodes, names, rows: tiled.chain.rows(), parts: tiled.parts };
-        FitStep { action, bytes: alloc::vec![(memory, tiled.bytes)], cost: tiled.cost }
-    }
-
     fn finish(self, plan: GraphPlan) -> Result<Fitted, FitError> {
         let over = self.capacity.iter().find(|(memory, capacity)| self.needed(&plan, *memory) > *capacity);
         let over = over.map(|(memory, capacity)| (*memory, *capacity, self.needed(&plan, *memory)));
@@ -363,6 +383,15 @@ impl Fitting<'_> {
         let alive = largest.map_or_else(Vec::new, |plan| alive_at_peak(plan, memory));
         Err(FitError::TooLarge(Box::new(DoesNotFit { memory, name, capacity, needed, alive, smallest: fitted })))
     }
+}
+
+/// Returns what is said of a chain.
+fn tile_step(graph: &Graph, memory: MemoryId, tiled: &TiledChain) -> FitStep {
+    let nodes = tiled.chain.nodes();
+    let name = |at: usize| graph.name(graph.nodes()[at]).to_string();
+    let names = [name(nodes.start), name(nodes.end - 1)];
+    let action = FitAction::Tile { nodes, names, rows: tiled.chain.rows(), parts: tiled.parts };
+    FitStep { action, bytes: alloc::vec![(memory, tiled.bytes)], cost: tiled.cost }
 }
 
 /// How often chains are looked for again because packing adds to what is alive.
