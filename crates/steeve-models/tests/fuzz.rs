@@ -59,3 +59,20 @@ fn no_damaged_real_file_does_harm() {
         }
     }
 }
+
+#[test]
+fn any_random_language_model_is_planned_or_refused() {
+    for number in 0..inputs() / 4 {
+        fuzz::gguf(&fuzz::random_gguf(&mut Choices::from_seed(number)).to_bytes());
+    }
+}
+
+#[test]
+fn no_damaged_language_model_does_harm() {
+    for number in 0..inputs() * 2 {
+        let mut choices = Choices::from_seed(number);
+        // Most of a file are its weights, which are not read.
+        let header = fuzz::random_gguf(&mut choices).header_bytes();
+        fuzz::gguf(&fuzz::mutated(&header, &mut choices));
+    }
+}

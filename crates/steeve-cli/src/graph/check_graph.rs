@@ -29,7 +29,7 @@ pub(crate) fn check_graph(
     args: &CheckArgs,
     output: &mut CheckOutput<'_>,
 ) -> Result<ExitStatus, Error> {
-    let graph = graph.limited(&args.limits)?;
+    let graph = graph.sized(&args.planning.language)?.limited(&args.limits)?;
     let graph = match &plan {
         // What a plan was made as, it is held to.
         Some((_, plan)) if plan.planned_as.as_deref() == Some(DROP_IN) => graph.for_drop_in()?,
@@ -87,7 +87,7 @@ pub(crate) fn check_recorded(
 ) -> Result<ExitStatus, Error> {
     let record = recorded.model().map(ModelFile::record).transpose()?.flatten();
     let Some(record) = record else { return Err(Error::NotAPlan { file: file.to_owned() }) };
-    let graph = graph.limited(&args.limits)?.planned_as(&args.planning)?;
+    let graph = graph.sized(&args.planning.language)?.limited(&args.limits)?.planned_as(&args.planning)?;
     let model = graph.model().ok_or_else(|| Error::NotAPlan { file: file.to_owned() })?;
     check_record(&graph, model, (file, &record), args.limits.capacities()?, output)
 }
