@@ -41,6 +41,22 @@ pub fn tflite(bytes: &[u8]) {
     }
 }
 
+/// Checks that a file is read and planned, and what [`tflite`] checks of any.
+///
+/// # Panics
+///
+/// If it is not: that is what a fuzzer looks for.
+pub fn valid_tflite(bytes: &[u8]) {
+    let model = Model::read(bytes).unwrap_or_else(|error| unreachable!("{error}"));
+    let graph = TfliteGraph::new(&model, GraphOptions::default()).unwrap_or_else(|error| unreachable!("{error}"));
+    let plan = plan_tensor_graph(&graph, &PlanOptions::default().with_unread(Unread::Free));
+    let plan = plan.unwrap_or_else(|error| unreachable!("{}", steeve_graph::ErrorChain(&error)));
+    let head = graph.head_plan(|key| plan.place(key).map(|place| place.offset));
+    let head = head.unwrap_or_else(|error| unreachable!("{error}"));
+    assert!(plan.peak() <= steeve_graph::Bytes(head.tflm_head) || head.is_tflm, "{head:?}");
+    tflite(bytes);
+}
+
 /// Checks that a record can be written and is then read, or that the file is refused for a reason of its own.
 fn assert_survives(model: &Model, record: &HeadRecord) {
     let written = match model.with_record(record) {
@@ -212,6 +228,12 @@ fn random_subgraph(model: &mut SmallModel, choices: &mut Choices<'_>, subgraph: 
             }
         }
     }
-    let output = known[next(known.len())].0;
-    model.io(subgraph, &[input], &[output]);
+    if next(4) == 0 {
+        let unused = shape(&mut next);
+        image(model, unused);
+    }
+    // A subgraph may return what it was given, and name a tensor more than once.
+    let inputs: Vec<usize> = [input].into_iter().chain((0..next(3)).map(|_| known[next(known.len())].0)).collect();
+    let outputs: Vec<usize> = (0..=next(3)).map(|_| known[next(known.len())].0).collect();
+    model.io(subgraph, &inputs, &outputs);
 }

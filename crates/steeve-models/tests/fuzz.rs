@@ -14,9 +14,8 @@ fn inputs() -> u64 {
 fn any_random_model_is_planned_and_written() {
     for number in 0..inputs() {
         let file = fuzz::random_model(&mut Choices::from_seed(number)).to_bytes();
-        let model = Model::read(file.clone());
-        assert!(model.is_ok(), "seed {number}: {model:?}");
-        fuzz::tflite(&file);
+        println!("seed {number}");
+        fuzz::valid_tflite(&file);
     }
 }
 

@@ -99,12 +99,8 @@ fn check_record(
     capacities: Capacities<'_>,
     output: &mut CheckOutput<'_>,
 ) -> Result<ExitStatus, Error> {
-    let report = model.check_record(record)?;
+    let (report, faults) = model.judge(record)?;
     let title = PlanTitle { file, plan: "the record", kind: PlanKind::Given };
-    let mut faults: Vec<CheckFault> = report.faults.iter().map(|fault| model.record_fault(fault)).collect();
-    if faults.is_empty() {
-        faults = model.replay_overlaps(&report.offsets)?;
-    }
     let Some(head) = report.head.map(Bytes).filter(|_| faults.is_empty()) else {
         let answer = output.does_not_hold(&title, &faults)?;
         if let Some(kernels) = model.kernels_that_allow(record)? {

@@ -10,6 +10,7 @@ use steeve_graph::{
 use steeve_plan::{Clipped, Step};
 
 use super::graph_file::GraphFile;
+use super::model_file::ModelFile;
 use crate::capacity::Capacities;
 use crate::error::{Error, ErrorChain};
 use crate::plan_figures::{MemoryFigures, PlanFigures, memory_phrase};
@@ -38,6 +39,7 @@ pub(crate) fn solve_graph_watched(
     capacities: Capacities<'_>,
     watch: &mut dyn FnMut(&SearchProgress) -> ControlFlow<()>,
 ) -> Result<SolvedGraph, Error> {
+    graph.model().map_or(Ok(()), ModelFile::check_not_compiled)?;
     let start = Instant::now();
     let plan = match graph.as_drop_in {
         true => plan_beside_ggml_watched(&graph.assigned, options, watch).map(|it| it.plan),
