@@ -90,8 +90,8 @@
 //! ```
 //!
 //! Weights and caches are *external*: [`allocate_context`](alloc::allocate_context) gives them memory of their own, and the
-//! [`Bindings`](device::Bindings) that it returns go into `alloc`. The examples `quickstart`, `transformer`, `devices` and
-//! `own_graph` show more (`cargo run --release -p steeve --example transformer`).
+//! [`Bindings`](device::Bindings) that it returns go into `alloc`. The examples `quickstart`, `transformer`, `devices`,
+//! `own_graph` and `generate` show more (`cargo run --release -p steeve --example transformer`).
 //!
 //! # With a graph of your own
 //!

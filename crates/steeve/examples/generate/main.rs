@@ -210,3 +210,72 @@ fn peak_resident() -> Option<u64> {
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib << 10)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::path::PathBuf;
+
+    use steeve_models::gguf::{Architecture, SmallGguf};
+
+    use super::*;
+
+    /// A file that is gone at the end.
+    struct TemporaryModel(PathBuf);
+
+    impl TemporaryModel {
+        fn new(name: &str, bytes: &[u8]) -> Self {
+            let path = std::env::temp_dir().join(format!("steeve-generate-{}-{name}.gguf", std::process::id()));
+            std::fs::write(&path, bytes).unwrap();
+            Self(path)
+        }
+
+        /// Runs the example with these options.
+        fn run(&self, options: &str) -> Result<(), String> {
+            let model = self.0.display().to_string();
+            let words = ["generate", &model].into_iter().chain(options.split_whitespace());
+            let options = Options::try_parse_from(words).map_err(|error| error.to_string())?;
+            run(&options).map_err(|error| error.to_string())
+        }
+    }
+
+    impl Drop for TemporaryModel {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn every_family_goes_on_with_a_text() {
+        for architecture in Architecture::ALL {
+            let model =
+                TemporaryModel::new(architecture.name(), &SmallGguf::language_model(architecture, 3).to_bytes());
+            // More than a batch, and more than the rows of a window.
+            let prompt = (0..300).map(|token| (token % 16).to_string()).collect::<Vec<_>>().join(",");
+            model.run(&format!("--tokens {prompt} -n 20 --batch 64 --warm-up --temperature 1 --json")).unwrap();
+            model.run(&format!("--tokens {prompt} --answer 1,2,3 --context 512 --capacity 100M")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_done_is_told_before_anything_is_loaded() {
+        let small = SmallGguf::language_model(Architecture::Llama, 3);
+        let model = TemporaryModel::new("refused", &small.to_bytes());
+        let refused = |options: &str, words: &[&str]| {
+            let error = model.run(options).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{options}: {error}");
+        };
+        refused("--tokens 1 --capacity 1K", &["CPU", "does not fit", "1024 bytes", "weights", "caches", "compute"]);
+        refused("--tokens 1,2,3 --context 2", &["--context 2", "3 tokens"]);
+        refused("--tokens 1,16", &["token 16", "0 to 15"]);
+        refused("--tokens=-1", &["token -1"]);
+        refused("-p text", &["-p", "gpt2", "--tokens"]);
+        refused("--tokens 1 --device gpu", &["--device gpu", "cuda:0"]);
+        refused("--tokens 1 --layers-on-gpu 1", &["--layers-on-gpu", "--device"]);
+        refused("--tokens 1 --batch 0", &["batch", "got 0"]);
+        refused("--tokens 1 --capacity much", &["whole number of bytes"]);
+        let cut = TemporaryModel::new("cut", &small.to_bytes()[..small.header_bytes().len() + 64]);
+        let error = cut.run("--tokens 1").unwrap_err();
+        assert!(error.contains("data outside the file"), "{error}");
+    }
+}
