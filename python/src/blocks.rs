@@ -1,17 +1,22 @@
 //! Blocks in, a proven plan out, or everything that is wrong with one.
 
+use std::path::PathBuf;
+
+use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
-use pyo3::types::{PySequence, PyString, PyTuple};
+use pyo3::types::{PyInt, PyString, PyTuple};
 use steeve_plan::csv::Table;
 use steeve_plan::{
     Align, Block, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Place, Placement, Problem, Verdict, Violation,
     certify, place_watched,
 };
 
+use crate::copies::{Reduced, reduce_blocks};
 use crate::error::{exception, invalid_argument, invalid_input, locked, unlocked, wrong_type};
-use crate::numbers::{check_length, number, numbers, optional_numbers};
+use crate::numbers::{check_length, number, numbers, optional_number, optional_numbers};
 use crate::plan::{BlockNames, ONLY_MEMORY, Planned, PyPlan};
 use crate::search::{SearchSettings, SearchWatcher};
+use crate::text::text_of;
 
 /// Plan memory for blocks, each alive from step `lower` until just before step `upper`, and prove the plan.
 ///
@@ -53,9 +58,9 @@ pub(crate) fn plan(
     names: Option<&Bound<'_, PyAny>>,
     capacity: Option<&Bound<'_, PyAny>>,
     max_buffer: Option<&Bound<'_, PyAny>>,
-    strategy: Option<&str>,
+    strategy: Option<&Bound<'_, PyAny>>,
     budget: Option<&Bound<'_, PyAny>>,
-    threads: Option<usize>,
+    threads: Option<&Bound<'_, PyAny>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyPlan> {
     let settings = SearchSettings::new(py, strategy, budget, threads)?;
@@ -63,7 +68,7 @@ pub(crate) fn plan(
     let names = read_names(py, names, blocks.len())?;
     let limits = BlockLimits::new(capacity, max_buffer)?;
     let problem = Problem::new(blocks).map_err(|error| invalid_input(py, &error))?;
-    solve(py, limits.on(problem), names, "blocks", settings, progress)
+    solve(py, limits.on(problem), names, ("blocks", Vec::new()), settings, progress)
 }
 
 /// Check where blocks are located. Return everything that is wrong; nothing if the placement is right.
@@ -116,18 +121,18 @@ pub(crate) fn check(
 pub(crate) struct PyViolation {
     /// One word for it.
     #[pyo3(get)]
-    kind: &'static str,
+    pub(crate) kind: String,
     /// The blocks that it is about, by number.
-    blocks: Vec<usize>,
+    pub(crate) blocks: Vec<usize>,
     /// The step at which two blocks share a byte.
     #[pyo3(get)]
-    step: Option<u64>,
+    pub(crate) step: Option<u64>,
     /// The first byte that they share, or where a misplaced block is.
     #[pyo3(get)]
-    offset: Option<u64>,
+    pub(crate) offset: Option<u64>,
     /// A sentence.
     #[pyo3(get)]
-    message: String,
+    pub(crate) message: String,
 }
 
 #[pymethods]
@@ -145,6 +150,10 @@ impl PyViolation {
     fn __repr__(&self) -> String {
         format!("<steeve.Violation {}: {}>", self.kind, self.message)
     }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        self.reduce(py)
+    }
 }
 
 impl PyViolation {
@@ -155,7 +164,7 @@ impl PyViolation {
             _ => (None, None),
         };
         let blocks = violation.blocks().map(|block| block.index()).collect();
-        Self { kind: violation.kind(), blocks, step, offset, message: violation.to_string() }
+        Self { kind: violation.kind().to_owned(), blocks, step, offset, message: violation.to_string() }
     }
 }
 
@@ -164,11 +173,13 @@ impl PyViolation {
 pub(crate) struct PyBlocks {
     table: Table,
     title: String,
+    /// The file that they are from.
+    file: Option<PathBuf>,
 }
 
 impl PyBlocks {
-    pub(crate) fn new(table: Table, title: String) -> Self {
-        Self { table, title }
+    pub(crate) fn new(table: Table, title: String, file: Option<PathBuf>) -> Self {
+        Self { table, title, file }
     }
 
     fn each<'py, T: IntoPyObject<'py>>(
@@ -235,9 +246,9 @@ impl PyBlocks {
         align: Option<&Bound<'_, PyAny>>,
         capacity: Option<&Bound<'_, PyAny>>,
         max_buffer: Option<&Bound<'_, PyAny>>,
-        strategy: Option<&str>,
+        strategy: Option<&Bound<'_, PyAny>>,
         budget: Option<&Bound<'_, PyAny>>,
-        threads: Option<usize>,
+        threads: Option<&Bound<'_, PyAny>>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyPlan> {
         let settings = SearchSettings::new(py, strategy, budget, threads)?;
@@ -249,7 +260,8 @@ impl PyBlocks {
             .map_err(|error| invalid_input(py, &error))?;
         let limits = BlockLimits::new(capacity, max_buffer)?;
         let names = BlockNames::new(Some(self.table.ids().clone()));
-        solve(py, limits.on(problem), names, &self.title, settings, progress)
+        let inputs = self.file.clone().into_iter().collect();
+        solve(py, limits.on(problem), names, (&self.title, inputs), settings, progress)
     }
 
     /// Check the places that the file gives. Return everything that is wrong.
@@ -265,6 +277,19 @@ impl PyBlocks {
 
     fn __repr__(&self) -> String {
         format!("<steeve.Blocks {:?}: {} blocks>", self.title, self.table.ids().len())
+    }
+
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_memo, /))]
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce_blocks(py, &self.table, &self.title)
     }
 }
 
@@ -301,7 +326,7 @@ fn solve(
     py: Python<'_>,
     problem: Problem,
     names: BlockNames,
-    title: &str,
+    (title, inputs): (&str, Vec<PathBuf>),
     settings: SearchSettings,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyPlan> {
@@ -319,7 +344,7 @@ fn solve(
     let seconds = watcher.finish(py)?;
     let (plan, verdict, at_least) = solved.map_err(|error: steeve_plan::PlaceError| invalid_input(py, &error))?;
     let planned = Planned::Blocks { plan, names, at_least, strategy: strategy.to_string() };
-    let made = PyPlan::new(planned, title.to_owned(), seconds);
+    let made = PyPlan::new(planned, title.to_owned(), seconds).made_of(inputs);
     match (problem.capacity(), verdict.fits()) {
         (Some(capacity), false) => {
             Err(does_not_fit(py, made, ONLY_MEMORY, at_least.0, capacity.0, verdict == Verdict::CannotFit))
@@ -411,7 +436,7 @@ fn read_blocks(
 /// Reads one alignment for all blocks, or one for each.
 fn read_aligns(py: Python<'_>, align: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<Align>> {
     let Some(align) = align else { return Ok(vec![Align::ONE; count]) };
-    if align.extract::<u64>().is_ok() {
+    if align.is_instance_of::<PyInt>() || align.extract::<i128>().is_ok() {
         return Ok(vec![read_align(py, number("align", align)?)?; count]);
     }
     let aligns = numbers("align", align)?;
@@ -434,31 +459,26 @@ fn not_an_alignment(py: Python<'_>, index: Option<usize>, align: u64) -> PyErr {
 /// Reads where blocks are pinned: nowhere (None or -1), at an offset, or at a pair of buffer and offset.
 fn read_pins(py: Python<'_>, pinned: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Place>>> {
     let at = |offset: Option<u64>| offset.map(|offset| Place::first(Offset(offset)));
-    let has_pairs = pinned.cast::<PySequence>().is_ok_and(|all| {
-        all.try_iter().is_ok_and(|mut all| all.any(|it| it.is_ok_and(|it| it.is_instance_of::<PyTuple>())))
-    });
-    if !has_pairs {
+    if PyUntypedBuffer::get(pinned).is_ok() {
         return Ok(optional_numbers("pinned", pinned)?.into_iter().map(at).collect());
     }
-    let mut places = Vec::new();
-    for (index, item) in pinned.try_iter()?.enumerate() {
-        let item = item?;
-        places.push(match item.extract::<(u64, u64)>() {
-            Ok((buffer, offset)) => {
-                Some(Place { buffer: buffer_id(py, "pinned", index, buffer)?, offset: Offset(offset) })
-            }
-            Err(_) if item.is_instance_of::<PyTuple>() => {
-                let what = format!("not a place: expected an offset or (buffer, offset), got {}", item.repr()?);
-                return Err(invalid_argument(py, "pinned", Some(index), what));
-            }
-            Err(_) => at(match item.is_none() {
-                true => None,
-                false if item.extract::<i64>().is_ok_and(|it| it == -1) => None,
-                false => Some(number("pinned", &item)?),
-            }),
-        });
-    }
-    Ok(places)
+    // Of an iterator there is one pass alone.
+    let items: Vec<Bound<'_, PyAny>> = match pinned.try_iter() {
+        Ok(items) if !pinned.is_instance_of::<PyString>() => items.collect::<PyResult<_>>()?,
+        _ => return Err(wrong_type("pinned", None, "a sequence of offsets, or of pairs of buffer and offset", pinned)),
+    };
+    let place = |(index, item): (usize, &Bound<'_, PyAny>)| {
+        if !item.is_instance_of::<PyTuple>() {
+            return optional_number("pinned", index, item).map(at);
+        }
+        let (buffer, offset) = item.extract::<(u64, u64)>().map_err(|_| {
+            let shown = item.repr().map_or_else(|_| "another tuple".to_owned(), |it| it.to_string());
+            let what = format!("not a place: expected an offset or (buffer, offset), got {shown}");
+            invalid_argument(py, "pinned", Some(index), what)
+        })?;
+        Ok(Some(Place { buffer: buffer_id(py, "pinned", index, buffer)?, offset: Offset(offset) }))
+    };
+    items.iter().enumerate().map(place).collect()
 }
 
 fn buffer_id(py: Python<'_>, argument: &str, index: usize, buffer: u64) -> PyResult<BufferId> {
@@ -482,7 +502,7 @@ fn read_names(py: Python<'_>, names: Option<&Bound<'_, PyAny>>, count: usize) ->
     let mut all = Vec::with_capacity(count);
     for (index, item) in items.enumerate() {
         let item = item?;
-        all.push(item.extract::<String>().map_err(|_| wrong_type("names", Some(index), "str", &item))?);
+        all.push(text_of("names", Some(index), &item)?);
     }
     check_length(py, "names", all.len(), "lower", count)?;
     Ok(BlockNames::new(Some(IdVec::from(all))))

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use steeve_graph::{Align, Bytes, KeyedGraph, Memory, MemoryId, TensorGraph};
+use steeve_graph::{Bytes, KeyedGraph, Memory, MemoryId, TensorGraph};
 
 use crate::blocks::read_align;
 use crate::error::{invalid_argument, invalid_input, unlocked, wrong_type};
 use crate::graph::{GraphData, PyGraph, find_tensor};
 use crate::numbers::number;
+use crate::plan::ONLY_MEMORY;
+use crate::text::{optional_text, text};
 
 /// Builds a graph tensor by tensor, in the order in which it runs.
 ///
@@ -28,6 +30,7 @@ use crate::numbers::number;
 /// >>> plan.peak, plan.place("y") == plan.place("h"), plan.place("w")
 /// (12288, True, None)
 #[pyclass(module = "steeve", name = "GraphBuilder")]
+#[derive(Clone)]
 pub(crate) struct PyGraphBuilder {
     tensors: Vec<BuiltTensor>,
     names: HashMap<String, usize>,
@@ -138,15 +141,16 @@ impl TensorGraph for BuiltGraph<'_> {
 impl PyGraphBuilder {
     /// Creates a builder with one memory, in which offsets are multiples of `align`.
     #[new]
-    #[pyo3(signature = (align=None, *, memory="memory", max_buffer=None))]
+    #[pyo3(signature = (align=None, *, memory=None, max_buffer=None), text_signature = "(align=None, *, memory='memory', max_buffer=None)")]
     fn new(
         py: Python<'_>,
         align: Option<&Bound<'_, PyAny>>,
-        memory: &str,
+        memory: Option<&Bound<'_, PyAny>>,
         max_buffer: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let mut builder = Self { tensors: Vec::new(), names: HashMap::new(), memories: Vec::new() };
-        builder.memory(py, memory, align, max_buffer)?;
+        let name = optional_text("memory", memory)?.unwrap_or_else(|| ONLY_MEMORY.to_owned());
+        builder.add_memory(py, name, align, max_buffer)?;
         Ok(builder)
     }
 
@@ -155,34 +159,29 @@ impl PyGraphBuilder {
     fn memory(
         &mut self,
         py: Python<'_>,
-        name: &str,
+        name: &Bound<'_, PyAny>,
         align: Option<&Bound<'_, PyAny>>,
         max_buffer: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        const DEFAULT_ALIGN: u64 = 64;
-        if self.memories.iter().any(|memory| memory.name == name) {
-            return Err(invalid_argument(py, "name", None, format!("there is a memory {name:?} already")));
-        }
-        let align: Align = read_align(py, align.map_or(Ok(DEFAULT_ALIGN), |align| number("align", align))?)?;
-        let mut memory = Memory::new(name, align);
-        memory.max_buffer = max_buffer.map(|bytes| number("max_buffer", bytes)).transpose()?.map(Bytes);
-        if u16::try_from(self.memories.len()).is_err() {
-            return Err(invalid_argument(py, "name", None, "too many memories: expected at most 65536"));
-        }
-        self.memories.push(memory);
-        Ok(())
+        self.add_memory(py, text("name", name)?, align, max_buffer)
     }
 
     /// Add a tensor that is written before the run, into planned memory. Return its number.
     #[pyo3(signature = (name, size, *, memory=None))]
-    fn input(&mut self, py: Python<'_>, name: &str, size: &Bound<'_, PyAny>, memory: Option<&str>) -> PyResult<usize> {
+    fn input(
+        &mut self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        size: &Bound<'_, PyAny>,
+        memory: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<usize> {
         let tensor = self.tensor(py, name, size, memory, BuiltKind::Input)?;
         self.add(py, tensor)
     }
 
     /// Add a tensor whose memory the caller provides, such as weights or a cache. Return its number.
     #[pyo3(signature = (name, size))]
-    fn external(&mut self, py: Python<'_>, name: &str, size: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn external(&mut self, py: Python<'_>, name: &Bound<'_, PyAny>, size: &Bound<'_, PyAny>) -> PyResult<usize> {
         let tensor = self.tensor(py, name, size, None, BuiltKind::External)?;
         self.add(py, tensor)
     }
@@ -192,34 +191,37 @@ impl PyGraphBuilder {
     /// `overwrites` are sources over which the kernel may write its result, `overlaps` says of sources by how many bytes the result
     /// must start below them to share bytes with them. `into` is a tensor into which it writes its result, from `offset` on, instead
     /// of memory of its own. `results` are name and size of what it computes beside itself.
-    #[pyo3(signature = (name, size, sources, *, op="node", overwrites=None, overlaps=None, into=None, offset=None, results=None, memory=None))]
+    #[pyo3(signature = (name, size, sources, *, op=None, overwrites=None, overlaps=None, into=None, offset=None, results=None, memory=None), text_signature = "($self, name, size, sources, *, op='node', overwrites=None, overlaps=None, into=None, offset=None, results=None, memory=None)")]
     #[allow(clippy::too_many_arguments, reason = "they are the keywords of a Python function")]
     fn node(
         &mut self,
         py: Python<'_>,
-        name: &str,
+        name: &Bound<'_, PyAny>,
         size: &Bound<'_, PyAny>,
         sources: &Bound<'_, PyAny>,
-        op: &str,
+        op: Option<&Bound<'_, PyAny>>,
         overwrites: Option<&Bound<'_, PyAny>>,
-        overlaps: Option<&Bound<'_, PyDict>>,
+        overlaps: Option<&Bound<'_, PyAny>>,
         into: Option<&Bound<'_, PyAny>>,
         offset: Option<&Bound<'_, PyAny>>,
         results: Option<&Bound<'_, PyAny>>,
-        memory: Option<&str>,
+        memory: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<usize> {
         let mut node = self.tensor(py, name, size, memory, BuiltKind::Node)?;
-        op.clone_into(&mut node.op);
+        node.op = optional_text("op", op)?.unwrap_or_else(|| "node".to_owned());
         node.sources = self.find_all(py, "sources", sources)?;
         if let Some(overwrites) = overwrites {
             node.overwrites = self.find_all(py, "overwrites", overwrites)?;
         }
-        for (source, distance) in overlaps.into_iter().flatten() {
+        let overlaps = overlaps.map(|it| {
+            it.cast::<PyDict>().map_err(|_| wrong_type("overlaps", None, "a dict of sources and distances", it))
+        });
+        for (source, distance) in overlaps.transpose()?.into_iter().flatten() {
             node.overlaps.push((self.find(py, "overlaps", &source)?, number("overlaps", &distance)?));
         }
         let named = |(argument, tensors): (_, &Vec<usize>)| {
             let stranger = tensors.iter().find(|tensor| !node.sources.contains(tensor))?;
-            let what = format!("{:?} is no source of {name:?}", self.tensors[*stranger].name);
+            let what = format!("{:?} is no source of {:?}", self.tensors[*stranger].name, node.name);
             Some(invalid_argument(py, argument, None, what))
         };
         let overlapped = node.overlaps.iter().map(|(source, _)| *source).collect();
@@ -236,7 +238,7 @@ impl PyGraphBuilder {
         let first = self.tensors.len() + 1;
         node.more_results = (first..first + results.len()).collect();
         let mut together: Vec<&str> = results.iter().map(|result| result.name.as_str()).collect();
-        together.push(name);
+        together.push(&node.name);
         together.sort_unstable();
         if let Some(pair) = together.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(invalid_argument(py, "results", None, format!("there is a tensor {:?} already", pair[0])));
@@ -256,7 +258,7 @@ impl PyGraphBuilder {
     fn view(
         &mut self,
         py: Python<'_>,
-        name: &str,
+        name: &Bound<'_, PyAny>,
         size: &Bound<'_, PyAny>,
         of: &Bound<'_, PyAny>,
         offset: Option<&Bound<'_, PyAny>>,
@@ -278,11 +280,12 @@ impl PyGraphBuilder {
     }
 
     /// Return the graph that was built, under a title for pictures. The builder can go on.
-    #[pyo3(signature = (title="graph"))]
-    fn build(&self, py: Python<'_>, title: &str) -> PyResult<PyGraph> {
+    #[pyo3(signature = (title=None), text_signature = "($self, title='graph')")]
+    fn build(&self, py: Python<'_>, title: Option<&Bound<'_, PyAny>>) -> PyResult<PyGraph> {
+        let title = optional_text("title", title)?.unwrap_or_else(|| "graph".to_owned());
         let graph = BuiltGraph { tensors: &self.tensors, memories: &self.memories };
-        let data = unlocked(py, || KeyedGraph::new(&graph).map(|keyed| GraphData::of_keyed(&keyed, title.to_owned())))?;
-        data.map(PyGraph::new).map_err(|error| invalid_input(py, &error))
+        let data = unlocked(py, || KeyedGraph::new(&graph).map(|keyed| GraphData::of_keyed(&keyed, title)))?;
+        data.map(|data| PyGraph::new(data, None)).map_err(|error| invalid_input(py, &error))
     }
 
     fn __len__(&self) -> usize {
@@ -293,27 +296,57 @@ impl PyGraphBuilder {
         let nodes = self.tensors.iter().filter(|tensor| tensor.kind == BuiltKind::Node).count();
         format!("<steeve.GraphBuilder: {nodes} nodes, {} tensors>", self.tensors.len())
     }
+
+    fn __copy__(&self) -> Self {
+        self.clone()
+    }
+
+    #[pyo3(signature = (_memo, /))]
+    fn __deepcopy__(&self, _memo: &Bound<'_, PyAny>) -> Self {
+        self.clone()
+    }
 }
 
 impl PyGraphBuilder {
+    fn add_memory(
+        &mut self,
+        py: Python<'_>,
+        name: String,
+        align: Option<&Bound<'_, PyAny>>,
+        max_buffer: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        const DEFAULT_ALIGN: u64 = 64;
+        if self.memories.iter().any(|memory| memory.name == name) {
+            return Err(invalid_argument(py, "name", None, format!("there is a memory {name:?} already")));
+        }
+        let align = read_align(py, align.map_or(Ok(DEFAULT_ALIGN), |align| number("align", align))?)?;
+        let mut memory = Memory::new(name, align);
+        memory.max_buffer = max_buffer.map(|bytes| number("max_buffer", bytes)).transpose()?.map(Bytes);
+        if u16::try_from(self.memories.len()).is_err() {
+            return Err(invalid_argument(py, "name", None, "too many memories: expected at most 65536"));
+        }
+        self.memories.push(memory);
+        Ok(())
+    }
+
     fn tensor(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: &Bound<'_, PyAny>,
         size: &Bound<'_, PyAny>,
-        memory: Option<&str>,
+        memory: Option<&Bound<'_, PyAny>>,
         kind: BuiltKind,
     ) -> PyResult<BuiltTensor> {
-        let memory = match memory {
+        let memory = match optional_text("memory", memory)? {
             None => MemoryId::FIRST,
-            Some(name) => self.memory_named(name).ok_or_else(|| {
+            Some(name) => self.memory_named(&name).ok_or_else(|| {
                 let known: Vec<&str> = self.memories.iter().map(|memory| memory.name.as_str()).collect();
                 let what = format!("no such memory: expected one of {}, got {name:?}", known.join(", "));
                 invalid_argument(py, "memory", None, what)
             })?,
         };
         Ok(BuiltTensor {
-            name: name.to_owned(),
+            name: text("name", name)?,
             size: number("size", size)?,
             memory,
             kind,
@@ -344,7 +377,8 @@ impl PyGraphBuilder {
         let mut all = Vec::new();
         for (index, item) in results.try_iter().map_err(|_| wrong(None, results))?.enumerate() {
             let item = item?;
-            let (name, size): (String, Bound<'_, PyAny>) = item.extract().map_err(|_| wrong(Some(index), &item))?;
+            let (name, size): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+                item.extract().map_err(|_| wrong(Some(index), &item))?;
             all.push(BuiltTensor { memory, ..self.tensor(py, &name, &size, None, BuiltKind::Result)? });
         }
         Ok(all)

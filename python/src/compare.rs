@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use steeve_view::{MemoryChange, PageStyle, Picture, PlanMap, SvgStyle, changes, human_size, page, svg};
 
+use crate::copies::Reduced;
 use crate::error::locked;
 use crate::plan::in_notebook;
 
@@ -21,19 +22,19 @@ pub(crate) struct Comparison {
 pub(crate) struct PyChange {
     /// How it has changed: 'came', 'went', 'grew', 'shrank', 'entered' or 'left' the fullest step.
     #[pyo3(get)]
-    kind: &'static str,
+    pub(crate) kind: String,
     /// Its name.
     #[pyo3(get)]
-    name: String,
+    pub(crate) name: String,
     /// The name of its memory.
     #[pyo3(get)]
-    memory: String,
+    pub(crate) memory: String,
     /// Its bytes at the fullest step before.
     #[pyo3(get)]
-    before: u64,
+    pub(crate) before: u64,
     /// Its bytes at the fullest step after.
     #[pyo3(get)]
-    after: u64,
+    pub(crate) after: u64,
 }
 
 #[pymethods]
@@ -41,6 +42,10 @@ impl PyChange {
     fn __repr__(&self) -> String {
         let Self { kind, name, memory, before, after } = self;
         format!("Change({kind:?}, {name:?}, memory={memory:?}, before={before}, after={after})")
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        self.reduce(py)
     }
 }
 
@@ -87,7 +92,7 @@ impl Comparison {
     fn changes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let all = self.changes.iter().flat_map(|memory| {
             memory.changes.iter().map(|it| PyChange {
-                kind: it.change.word(),
+                kind: it.change.word().to_owned(),
                 name: it.name.clone(),
                 memory: memory.name.clone(),
                 before: it.bytes.before.0,
@@ -114,5 +119,14 @@ impl Comparison {
     fn __repr__(&self) -> String {
         let (before, after) = (human_size(self.before.into()), human_size(self.after.into()));
         format!("<steeve.Comparison: {before} before, {after} after, {:+} bytes>", self.difference())
+    }
+
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_memo, /))]
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
     }
 }

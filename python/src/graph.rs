@@ -1,6 +1,7 @@
 //! A tensor graph as Python sees it: its tensors, its nodes, its plan.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
@@ -13,11 +14,13 @@ use steeve_models::tflite::{GraphOptions, HeadPlan, KernelSet, Model, TfliteGrap
 use steeve_view::PlanMap;
 
 use crate::blocks::{does_not_fit, read_align};
+use crate::copies::Reduced;
 use crate::error::{invalid_argument, invalid_input, locked, unlocked, wrong_type};
 use crate::numbers::number;
 use crate::plan::{Planned, PyPlan};
 use crate::plan_file::PyPlanFile;
 use crate::search::{SearchSettings, SearchWatcher};
+use crate::text::{optional_text, text};
 
 /// A graph with what its source knows of it.
 pub(crate) struct GraphData {
@@ -137,7 +140,7 @@ impl GraphData {
             index,
             name: self.name(id),
             size: size.0,
-            kind,
+            kind: kind.to_owned(),
             op: if it.op == Op::None { String::new() } else { graph.tensors().op_title(it.op).to_lowercase() },
             layout: if self.is_model() { String::new() } else { it.layout.to_string() },
             memory: memory.map(|memory| self.assigned.memories()[memory].name.clone()),
@@ -195,8 +198,8 @@ pub(crate) fn find_tensor(
     if let Ok(tensor) = tensor.cast::<PyTensor>() {
         return Ok(tensor.get().index.min(count.saturating_sub(1)));
     }
-    if let Ok(name) = tensor.cast::<PyString>() {
-        let name = name.to_string();
+    if tensor.is_instance_of::<PyString>() {
+        let name = text(argument, tensor)?;
         return by_name(&name).ok_or_else(|| invalid_argument(py, argument, None, format!("no such name: {name:?}")));
     }
     let Ok(index) = tensor.extract::<i128>() else {
@@ -215,8 +218,8 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    fn new(py: Python<'_>, in_place: Option<&str>, overlap: Option<&str>) -> PyResult<Self> {
-        let read = |argument, name: Option<&str>| match name {
+    fn new(py: Python<'_>, in_place: Option<&Bound<'_, PyAny>>, overlap: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let read = |argument, name| match optional_text(argument, name)?.as_deref() {
             None => Ok(false),
             Some("tflm-reference") => Ok(true),
             Some(found) => {
@@ -234,32 +237,32 @@ impl Kernels {
 pub(crate) struct PyTensor {
     /// Its number in the graph.
     #[pyo3(get)]
-    index: usize,
+    pub(crate) index: usize,
     /// Its name, or # and a number.
     #[pyo3(get)]
-    name: String,
+    pub(crate) name: String,
     /// Its bytes.
     #[pyo3(get)]
-    size: u64,
+    pub(crate) size: u64,
     /// 'input', 'external' (weights and caches, whose memory is not planned), 'node' or 'view'.
     #[pyo3(get)]
-    kind: &'static str,
+    pub(crate) kind: String,
     /// What computes it, in lower case; '' for what is not computed.
     #[pyo3(get)]
-    op: String,
+    pub(crate) op: String,
     /// Type and shape, where they are known; else ''.
     #[pyo3(get)]
-    layout: String,
+    pub(crate) layout: String,
     /// The name of its memory; None for external tensors.
     #[pyo3(get)]
-    memory: Option<String>,
+    pub(crate) memory: Option<String>,
     /// Whether it is read after the run.
     #[pyo3(get)]
-    is_output: bool,
-    sources: Vec<usize>,
+    pub(crate) is_output: bool,
+    pub(crate) sources: Vec<usize>,
     /// The number of the tensor whose bytes it shares as a view.
     #[pyo3(get)]
-    view_of: Option<usize>,
+    pub(crate) view_of: Option<usize>,
 }
 
 #[pymethods]
@@ -275,6 +278,10 @@ impl PyTensor {
         let op = if self.op.is_empty() { String::new() } else { format!(", op={:?}", self.op) };
         format!("Tensor({index}, {name:?}, size={size}, kind={kind:?}{op})")
     }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        self.reduce(py)
+    }
 }
 
 /// One thing that is wrong with a plan file for a graph.
@@ -282,11 +289,11 @@ impl PyTensor {
 pub(crate) struct PyFault {
     /// One word for it.
     #[pyo3(get)]
-    kind: &'static str,
-    tensors: Vec<usize>,
+    pub(crate) kind: String,
+    pub(crate) tensors: Vec<usize>,
     /// A sentence.
     #[pyo3(get)]
-    message: String,
+    pub(crate) message: String,
 }
 
 #[pymethods]
@@ -304,6 +311,10 @@ impl PyFault {
     fn __repr__(&self) -> String {
         format!("<steeve.Fault {}: {}>", self.kind, self.message)
     }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        self.reduce(py)
+    }
 }
 
 /// A tensor graph: what is computed from what, in which order. Nothing in it can be changed.
@@ -312,16 +323,19 @@ impl PyFault {
 #[pyclass(frozen, module = "steeve", name = "Graph")]
 pub(crate) struct PyGraph {
     data: Arc<GraphData>,
+    /// The file that it is from.
+    file: Option<PathBuf>,
 }
 
 impl PyGraph {
-    pub(crate) fn new(data: GraphData) -> Self {
-        Self { data: Arc::new(data) }
+    pub(crate) fn new(data: GraphData, file: Option<PathBuf>) -> Self {
+        Self { data: Arc::new(data), file }
     }
 
     fn plan_from(&self, data: Arc<GraphData>, plan: GraphPlan, seconds: f64) -> PyPlan {
         let title = self.data.title.clone();
-        PyPlan::new(Planned::Graph { plan, graph: data }, title, seconds)
+        let inputs = self.file.clone().into_iter().collect();
+        PyPlan::new(Planned::Graph { plan, graph: data }, title, seconds).made_of(inputs)
     }
 }
 
@@ -373,13 +387,13 @@ impl PyGraph {
         align: Option<&Bound<'_, PyAny>>,
         capacity: Option<&Bound<'_, PyAny>>,
         max_buffer: Option<&Bound<'_, PyAny>>,
-        reuse: Option<&str>,
-        unread: Option<&str>,
-        in_place: Option<&str>,
-        overlap: Option<&str>,
-        strategy: Option<&str>,
+        reuse: Option<&Bound<'_, PyAny>>,
+        unread: Option<&Bound<'_, PyAny>>,
+        in_place: Option<&Bound<'_, PyAny>>,
+        overlap: Option<&Bound<'_, PyAny>>,
+        strategy: Option<&Bound<'_, PyAny>>,
         budget: Option<&Bound<'_, PyAny>>,
-        threads: Option<usize>,
+        threads: Option<&Bound<'_, PyAny>>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyPlan> {
         let settings = SearchSettings::new(py, strategy, budget, threads)?;
@@ -421,7 +435,7 @@ impl PyGraph {
         let checked = unlocked(py, || check_plan_file(file.file(), &self.data.assigned, MatchMemories::ByName).err())?;
         let number = |id: &TensorId| self.data.numbers.get(id).copied();
         let fault = |fault: &PlanFault| PyFault {
-            kind: fault.kind(),
+            kind: fault.kind().to_owned(),
             tensors: fault.tensors().iter().filter_map(number).collect(),
             message: crate::error::chain(fault),
         };
@@ -436,6 +450,15 @@ impl PyGraph {
         let (nodes, tensors) = (self.data.nodes(), self.data.order.len());
         format!("<steeve.Graph {:?}: {nodes} nodes, {tensors} tensors>", self.data.title)
     }
+
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_memo, /))]
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
+    }
 }
 
 impl PyGraph {
@@ -443,11 +466,11 @@ impl PyGraph {
         &self,
         py: Python<'_>,
         settings: SearchSettings,
-        reuse: Option<&str>,
-        unread: Option<&str>,
+        reuse: Option<&Bound<'_, PyAny>>,
+        unread: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PlanOptions> {
         let mut options = PlanOptions::new(settings.for_graph(py)?);
-        if let Some(found) = reuse {
+        if let Some(found) = optional_text("reuse", reuse)? {
             let unknown = || {
                 invalid_argument(
                     py,
@@ -456,13 +479,13 @@ impl PyGraph {
                     format!("unknown: expected 'more', 'ggml' or 'none', got {found:?}"),
                 )
             };
-            options = options.with_reuse(Reuse::from_name(found).ok_or_else(unknown)?);
+            options = options.with_reuse(Reuse::from_name(&found).ok_or_else(unknown)?);
         }
         // In a model only outputs are read after the run.
-        let unread = match unread {
+        let unread = match optional_text("unread", unread)? {
             None if self.data.is_model() => Unread::Free,
             None => Unread::default(),
-            Some(found) => Unread::from_name(found).ok_or_else(|| {
+            Some(found) => Unread::from_name(&found).ok_or_else(|| {
                 let what = format!("unknown: expected 'keep', 'free-inputs' or 'free', got {found:?}");
                 invalid_argument(py, "unread", None, what)
             })?,
@@ -495,8 +518,10 @@ impl PyGraph {
         };
         let mut capacities = HashMap::new();
         for (name, bytes) in by_name.iter() {
-            let name: String =
-                name.extract().map_err(|_| wrong_type("capacity", None, "names of memories as keys", &name))?;
+            let name = match name.is_instance_of::<PyString>() {
+                true => text("capacity", &name)?,
+                false => return Err(wrong_type("capacity", None, "names of memories as keys", &name)),
+            };
             if !names.contains(&name.as_str()) {
                 let what = format!("no such memory: expected one of {}, got {name:?}", names.join(", "));
                 return Err(invalid_argument(py, "capacity", None, what));

@@ -12,6 +12,7 @@
 
 mod error;
 mod numbers;
+mod text;
 mod search;
 
 mod blocks;
@@ -21,6 +22,7 @@ mod plan;
 mod plan_file;
 mod compare;
 mod read;
+mod copies;
 
 use pyo3::prelude::*;
 
@@ -33,6 +35,8 @@ mod _steeve {
     use crate::builder::PyGraphBuilder;
     #[pymodule_export]
     use crate::compare::{Comparison, PyChange};
+    #[pymodule_export]
+    use crate::copies::restore;
     #[pymodule_export]
     use crate::graph::{PyFault, PyGraph, PyTensor};
     #[pymodule_export]

@@ -1,21 +1,24 @@
 //! A proven plan as Python sees it: figures, places, pictures, files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 use steeve_graph::{GraphPlan, PlanFile};
 use steeve_models::tflite::HeadPlan;
-use steeve_models::write_atomically;
+use steeve_models::{FileIdentity, write_atomically};
 use steeve_plan::csv::Table;
 use steeve_plan::{BlockId, Bytes, Id, IdVec, Plan};
 use steeve_view::{HeaderStyle, MemoryMap, PageStyle, Picture, PlanMap, SvgStyle, header, page, svg};
 
 use crate::compare::Comparison;
-use crate::error::{invalid_argument, invalid_input, locked, system_error};
+use crate::copies::{Reduced, reduce_plan};
+use crate::error::{invalid_argument, invalid_input, locked, system_error, wrong_type};
 use crate::graph::GraphData;
+use crate::text::{self, optional_text};
 
 /// The name of the only memory of a block list.
 pub(crate) const ONLY_MEMORY: &str = "memory";
@@ -33,6 +36,11 @@ pub(crate) struct BlockNames(Option<IdVec<BlockId, String>>);
 impl BlockNames {
     pub(crate) fn new(names: Option<IdVec<BlockId, String>>) -> Self {
         Self(names)
+    }
+
+    /// Returns the names that the caller has given.
+    pub(crate) fn given(&self) -> Option<&[String]> {
+        self.0.as_ref().map(IdVec::as_slice)
     }
 
     /// Returns the name of each of `count` blocks.
@@ -62,6 +70,8 @@ pub(crate) struct PyPlan {
     planned: Planned,
     title: String,
     seconds: f64,
+    /// The files that it was made of, which it must not be written over.
+    inputs: Vec<PathBuf>,
     map: OnceLock<PlanMap>,
     places: PyOnceLock<Py<PyTuple>>,
     offsets: PyOnceLock<Py<PyTuple>>,
@@ -73,16 +83,16 @@ pub(crate) struct PyPlan {
 pub(crate) struct PyPlace {
     /// The name of its memory.
     #[pyo3(get)]
-    memory: String,
+    pub(crate) memory: String,
     /// Which of the memory's buffers, from 0.
     #[pyo3(get)]
-    buffer: usize,
+    pub(crate) buffer: usize,
     /// How far from the start of the buffer.
     #[pyo3(get)]
-    offset: u64,
+    pub(crate) offset: u64,
     /// The bytes that it may use there.
     #[pyo3(get)]
-    size: u64,
+    pub(crate) size: u64,
 }
 
 #[pymethods]
@@ -91,6 +101,10 @@ impl PyPlace {
         let Self { memory, buffer, offset, size } = self;
         format!("Place(memory={memory:?}, buffer={buffer}, offset={offset}, size={size})")
     }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        self.reduce(py)
+    }
 }
 
 /// What is alive at the fullest step of a memory.
@@ -98,28 +112,28 @@ impl PyPlace {
 pub(crate) struct PyAlive {
     /// Its name.
     #[pyo3(get)]
-    name: String,
+    pub(crate) name: String,
     /// The name of its memory.
     #[pyo3(get)]
-    memory: String,
+    pub(crate) memory: String,
     /// Its bytes.
     #[pyo3(get)]
-    size: u64,
+    pub(crate) size: u64,
     /// How far it is from the start of its buffer.
     #[pyo3(get)]
-    offset: u64,
+    pub(crate) offset: u64,
     /// The first step at which it is alive.
     #[pyo3(get)]
-    lower: u64,
+    pub(crate) lower: u64,
     /// The first step at which it is not alive any more.
     #[pyo3(get)]
-    upper: u64,
+    pub(crate) upper: u64,
     /// What makes it, for the tensor of a graph; else ''.
     #[pyo3(get)]
-    op: String,
+    pub(crate) op: String,
     /// What needs it last, for the tensor of a graph; else ''.
     #[pyo3(get)]
-    why: String,
+    pub(crate) why: String,
 }
 
 #[pymethods]
@@ -128,6 +142,10 @@ impl PyAlive {
         let Self { name, memory, size, offset, lower, upper, .. } = self;
         let (op, why) = (part("op", &self.op), part("why", &self.why));
         format!("Alive({name:?}, memory={memory:?}, size={size}, offset={offset}, steps={lower}..{upper}{op}{why})")
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        self.reduce(py)
     }
 }
 
@@ -141,15 +159,15 @@ fn part(field: &str, value: &str) -> String {
 pub(crate) struct PyMemoryPlan {
     /// Its name.
     #[pyo3(get)]
-    name: String,
+    pub(crate) name: String,
     /// The bytes of all its buffers.
     #[pyo3(get)]
-    peak: u64,
+    pub(crate) peak: u64,
     /// No plan of it is smaller than this.
     #[pyo3(get)]
-    bound: u64,
+    pub(crate) bound: u64,
     /// The size of each buffer.
-    buffers: Vec<u64>,
+    pub(crate) buffers: Vec<u64>,
 }
 
 #[pymethods]
@@ -164,12 +182,34 @@ impl PyMemoryPlan {
         let Self { name, peak, bound, buffers } = self;
         format!("MemoryPlan({name:?}, peak={peak}, bound={bound}, buffers={buffers:?})")
     }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        self.reduce(py)
+    }
 }
 
 impl PyPlan {
     pub(crate) fn new(planned: Planned, title: String, seconds: f64) -> Self {
         let (map, places, offsets) = (OnceLock::new(), PyOnceLock::new(), PyOnceLock::new());
-        Self { planned, title, seconds, map, places, offsets }
+        Self { planned, title, seconds, inputs: Vec::new(), map, places, offsets }
+    }
+
+    /// Notes the files that the plan was made of.
+    pub(crate) fn made_of(self, inputs: Vec<PathBuf>) -> Self {
+        Self { inputs, ..self }
+    }
+
+    /// Refuses to write over a file that the plan was made of, however the two are spelled.
+    fn check_inputs(&self, py: Python<'_>, path: &Path) -> PyResult<()> {
+        let Some(own) = FileIdentity::of_path(path) else { return Ok(()) };
+        match self.inputs.iter().find(|input| FileIdentity::of_path(input).as_ref() == Some(&own)) {
+            Some(input) => {
+                let (path, input) = (path.display(), input.display());
+                let what = format!("{path} would overwrite {input}, which the plan was made of: expected another file");
+                Err(invalid_argument(py, "path", None, what))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns the plan as it is drawn and compared.
@@ -389,11 +429,11 @@ impl PyPlan {
     /// >>> [(it.name, it.size) for it in plan.at_peak()]
     /// [('conv', 1000), ('relu', 500)]
     #[pyo3(signature = (memory=None))]
-    fn at_peak(&self, py: Python<'_>, memory: Option<&str>) -> PyResult<Vec<PyAlive>> {
+    fn at_peak(&self, py: Python<'_>, memory: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<PyAlive>> {
         let map = self.map();
-        match memory {
+        match optional_text("memory", memory)? {
             None => Ok(map.memories.iter().flat_map(|memory| self.alive(memory)).collect()),
-            Some(name) => match map.memory(name) {
+            Some(name) => match map.memory(&name) {
                 Some(memory) => Ok(self.alive(memory)),
                 None => {
                     let known: Vec<&str> = map.memories.iter().map(|memory| memory.name.as_str()).collect();
@@ -412,12 +452,13 @@ impl PyPlan {
     /// >>> comparison = before.compare(after)
     /// >>> comparison.difference, comparison.changes
     /// (400, (Change("grew", "relu", memory="memory", before=500, after=900),))
-    fn compare(slf: Py<Self>, py: Python<'_>, other: Py<Self>) -> PyResult<Comparison> {
-        locked(py, || Comparison::new(slf.get().map(), other.get().map(), &slf.get().title, &other.get().title))
+    fn compare(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Comparison> {
+        let other = other.cast::<Self>().map_err(|_| wrong_type("other", None, "a steeve.Plan", other))?.get();
+        locked(py, || Comparison::new(self.map(), other.map(), &self.title, &other.title))
     }
 
     /// Write the plan to a file, as its name ends: .json (a plan file), .csv (blocks), .html (a page), .svg, .h (a C header) or
-    /// .tflite (the model with its plan).
+    /// .tflite (the model with its plan). Never over a file that was read for it.
     ///
     /// >>> import steeve, tempfile, pathlib
     /// >>> path = pathlib.Path(tempfile.mkdtemp()) / "plan.csv"
@@ -426,7 +467,9 @@ impl PyPlan {
     /// id,lower,upper,size,offset
     /// 0,0,2,1000,0
     /// 1,1,3,500,1000
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    fn save(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<()> {
+        let path = text::path("path", path)?;
+        self.check_inputs(py, &path)?;
         let bytes = locked(py, || self.content(py, &path.to_string_lossy()))??;
         write_atomically(&path, &bytes).map_err(|error| system_error(py, &path.display().to_string(), &error))
     }
@@ -460,6 +503,26 @@ impl PyPlan {
         };
         let quality = if self.optimal() { "optimal".to_owned() } else { format!("bound={bound}") };
         format!("<steeve.Plan of {what}: peak={peak}, {quality}, {seconds:.4} s>")
+    }
+
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_memo, /))]
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        match &self.planned {
+            Planned::Blocks { plan, names, at_least, strategy } => {
+                reduce_plan(py, plan, (names, &self.title), (strategy, *at_least, self.seconds))
+            }
+            Planned::Graph { .. } => Err(PyTypeError::new_err(
+                "plan: the plan of a graph can't be pickled: save it as a plan file (.json), and load that with the graph",
+            )),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use steeve_graph::{PlanFault, PlanFile};
 use steeve_models::FileContent;
 use steeve_view::{PageStyle, Picture, PlanMap, SvgStyle, page, svg};
 
-use crate::error::{chain, invalid_file, locked};
+use crate::error::{chain, invalid_file, locked, wrong_type};
 use crate::plan::in_notebook;
 use crate::read::{read_content, short_name};
 
@@ -29,9 +29,8 @@ impl PyPlanFile {
         if let Ok(file) = plan.cast::<Self>() {
             return Ok(file.get().clone());
         }
-        let path: PathBuf = plan
-            .extract()
-            .map_err(|_| crate::error::wrong_type("plan", None, "a path or what steeve.read made of one", plan))?;
+        let path: PathBuf =
+            plan.extract().map_err(|_| wrong_type("plan", None, "a path or what steeve.read made of one", plan))?;
         match read_content(py, &path, None)? {
             FileContent::Plan(file) => Ok(Self::new(*file, path.display().to_string())),
             _ => {
@@ -86,5 +85,14 @@ impl PyPlanFile {
 
     fn __repr__(&self) -> String {
         format!("<steeve.PlanFile {:?}: peak={}, unproven>", short_name(&self.path), self.peak())
+    }
+
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_memo, /))]
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
     }
 }

@@ -1,6 +1,6 @@
 //! A file in, whatever it holds: a graph, blocks, or the plan of a graph.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -11,7 +11,9 @@ use steeve_plan::Bytes;
 use crate::blocks::PyBlocks;
 use crate::error::{file_error, locked, unlocked};
 use crate::graph::{GraphData, Kernels, PyGraph};
+use crate::numbers::number;
 use crate::plan_file::PyPlanFile;
+use crate::text;
 
 /// Read a file that can be planned, plain or gzip.
 ///
@@ -31,13 +33,21 @@ use crate::plan_file::PyPlanFile;
 /// 16384
 #[pyfunction]
 #[pyo3(signature = (path, *, max_bytes=None))]
-pub(crate) fn read<'py>(py: Python<'py>, path: PathBuf, max_bytes: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn read<'py>(
+    py: Python<'py>,
+    path: &Bound<'py, PyAny>,
+    max_bytes: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let path = text::path("path", path)?;
+    let max_bytes = max_bytes.map(|bytes| number("max_bytes", bytes)).transpose()?;
     let content = read_content(py, &path, max_bytes)?;
     let name = path.display().to_string();
     let title = short_name(&name);
-    let graph = |data| Ok(Bound::new(py, PyGraph::new(data))?.into_any());
+    // The working folder may be another one when something is written.
+    let file = Some(std::path::absolute(&path).unwrap_or_else(|_| path.clone()));
+    let graph = |data| Ok(Bound::new(py, PyGraph::new(data, file.clone()))?.into_any());
     match content {
-        FileContent::Blocks(table, _) => Ok(Bound::new(py, PyBlocks::new(table, title))?.into_any()),
+        FileContent::Blocks(table, _) => Ok(Bound::new(py, PyBlocks::new(table, title, file.clone()))?.into_any()),
         FileContent::Text(assigned) => graph(locked(py, || GraphData::of_graph(*assigned, title))?),
         FileContent::Recorded(recorded) => graph(locked(py, || GraphData::of_recorded(*recorded, title))?),
         FileContent::Tflite(model) => {

@@ -8,7 +8,10 @@ use pyo3::types::{PyBool, PyString};
 use steeve_graph::GraphStrategy;
 use steeve_plan::{Best, Budget, Clipped, SearchProgress, Strategy};
 
+use crate::copies::Reduced;
 use crate::error::{invalid_argument, type_name, wrong_type};
+use crate::numbers::count;
+use crate::text::{optional_text, text};
 
 /// What `strategy`, `budget` and `threads` say.
 #[derive(Clone, Copy)]
@@ -29,11 +32,11 @@ impl SearchSettings {
     /// Reads the settings. A budget without a strategy means `best`, as nothing else has one.
     pub(crate) fn new(
         py: Python<'_>,
-        strategy: Option<&str>,
+        strategy: Option<&Bound<'_, PyAny>>,
         budget: Option<&Bound<'_, PyAny>>,
-        threads: Option<usize>,
+        threads: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let name = match strategy {
+        let name = match optional_text("strategy", strategy)?.as_deref() {
             None if budget.is_some() => StrategyName::Best,
             None | Some("fast") => StrategyName::Fast,
             Some("best") => StrategyName::Best,
@@ -56,6 +59,7 @@ impl SearchSettings {
                 "only for strategy='best': there is nothing to search for",
             ));
         }
+        let threads = threads.map(|threads| count("threads", threads)).transpose()?;
         if threads == Some(0) {
             return Err(invalid_argument(py, "threads", None, "out of range: expected at least 1, got 0"));
         }
@@ -91,9 +95,8 @@ impl SearchSettings {
 /// Reads a budget: a text such as `500ms` or `20000nodes`, a number of seconds, or a `timedelta`.
 fn read_budget(value: &Bound<'_, PyAny>) -> PyResult<Budget> {
     let py = value.py();
-    if let Ok(text) = value.cast::<PyString>() {
-        let text = text.to_string();
-        return text.parse().map_err(|error: steeve_plan::BudgetError| {
+    if value.is_instance_of::<PyString>() {
+        return text("budget", value)?.parse().map_err(|error: steeve_plan::BudgetError| {
             let message = error.to_string();
             let what = message.strip_prefix("budget: ").unwrap_or(&message);
             invalid_argument(py, "budget", None, what)
@@ -116,16 +119,16 @@ fn read_budget(value: &Bound<'_, PyAny>) -> PyResult<Budget> {
 pub(crate) struct Progress {
     /// The nodes of the search tree visited so far.
     #[pyo3(get)]
-    nodes: u64,
+    pub(crate) nodes: u64,
     /// The smallest peak so far.
     #[pyo3(get)]
-    peak: u64,
+    pub(crate) peak: u64,
     /// No plan is smaller than this.
     #[pyo3(get)]
-    bound: u64,
+    pub(crate) bound: u64,
     /// The seconds since the search began.
     #[pyo3(get)]
-    seconds: f64,
+    pub(crate) seconds: f64,
 }
 
 #[pymethods]
@@ -133,6 +136,10 @@ impl Progress {
     fn __repr__(&self) -> String {
         let Self { nodes, peak, bound, seconds } = self;
         format!("Progress(nodes={nodes}, peak={peak}, bound={bound}, seconds={seconds:.1})")
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        self.reduce(py)
     }
 }
 

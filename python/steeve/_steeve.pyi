@@ -1,6 +1,6 @@
 """What is native in ``steeve``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from os import PathLike
 from typing import Literal, Protocol, final
@@ -23,6 +23,7 @@ __all__ = [
     "Tensor",
     "Violation",
     "__version__",
+    "_restore",
     "check",
     "plan",
     "read",
@@ -34,9 +35,10 @@ class _Index(Protocol):
     def __index__(self) -> int: ...
 
 _Int = int | _Index
-_Numbers = Buffer | Sequence[_Int]
-_OptionalNumbers = Buffer | Sequence[_Int | None]
-_Pins = Buffer | Sequence[_Int | tuple[int, int] | None]
+# NumPy's arrays are no `Buffer` to a type checker before Python 3.12, but they can be iterated.
+_Numbers = Buffer | Iterable[_Int]
+_OptionalNumbers = Buffer | Iterable[_Int | None]
+_Pins = Buffer | Iterable[_Int | tuple[int, int] | None]
 _Path = str | PathLike[str]
 _Budget = str | float | timedelta
 _ProgressFunction = Callable[[Progress], bool | None]
@@ -50,19 +52,19 @@ def plan(
     align: _Int | _Numbers | None = None,
     follows: _OptionalNumbers | None = None,
     pinned: _Pins | None = None,
-    names: Sequence[str] | None = None,
+    names: Iterable[str] | None = None,
     capacity: _Int | None = None,
     max_buffer: _Int | None = None,
     strategy: str | None = None,
     budget: _Budget | None = None,
-    threads: int | None = None,
+    threads: _Int | None = None,
     progress: bool | _ProgressFunction | None = None,
 ) -> Plan: ...
 def check(
     lower: _Numbers,
     upper: _Numbers,
     size: _Numbers,
-    offsets: _Numbers,
+    offsets: _Numbers | tuple[int | None, ...],
     *,
     buffers: _Numbers | None = None,
     align: _Int | _Numbers | None = None,
@@ -71,7 +73,8 @@ def check(
     capacity: _Int | None = None,
     max_buffer: _Int | None = None,
 ) -> list[Violation]: ...
-def read(path: _Path, *, max_bytes: int | None = None) -> Graph | Blocks | PlanFile: ...
+def _restore(kind: str, fields: tuple[object, ...]) -> object: ...
+def read(path: _Path, *, max_bytes: _Int | None = None) -> Graph | Blocks | PlanFile: ...
 
 @final
 class Place:
@@ -173,6 +176,8 @@ class Comparison:
     def svg(self) -> str: ...
     def html(self) -> str: ...
     def _repr_html_(self) -> str: ...
+    def __copy__(self) -> Comparison: ...
+    def __deepcopy__(self, memo: object, /) -> Comparison: ...
 
 @final
 class Plan:
@@ -202,6 +207,8 @@ class Plan:
     def html(self) -> str: ...
     def _repr_html_(self) -> str: ...
     def __len__(self) -> int: ...
+    def __copy__(self) -> Plan: ...
+    def __deepcopy__(self, memo: object, /) -> Plan: ...
 
 @final
 class PlanFile:
@@ -212,6 +219,8 @@ class PlanFile:
     def svg(self) -> str: ...
     def html(self) -> str: ...
     def _repr_html_(self) -> str: ...
+    def __copy__(self) -> PlanFile: ...
+    def __deepcopy__(self, memo: object, /) -> PlanFile: ...
 
 @final
 class Blocks:
@@ -238,11 +247,13 @@ class Blocks:
         max_buffer: _Int | None = None,
         strategy: str | None = None,
         budget: _Budget | None = None,
-        threads: int | None = None,
+        threads: _Int | None = None,
         progress: bool | _ProgressFunction | None = None,
     ) -> Plan: ...
     def check(self) -> list[Violation]: ...
     def __len__(self) -> int: ...
+    def __copy__(self) -> Blocks: ...
+    def __deepcopy__(self, memo: object, /) -> Blocks: ...
 
 @final
 class Tensor:
@@ -287,12 +298,14 @@ class Graph:
         overlap: _Kernels | None = None,
         strategy: str | None = None,
         budget: _Budget | None = None,
-        threads: int | None = None,
+        threads: _Int | None = None,
         progress: bool | _ProgressFunction | None = None,
     ) -> Plan: ...
     def load(self, plan: _Path | PlanFile) -> Plan: ...
     def check(self, plan: _Path | PlanFile) -> list[Fault]: ...
     def __len__(self) -> int: ...
+    def __copy__(self) -> Graph: ...
+    def __deepcopy__(self, memo: object, /) -> Graph: ...
 
 @final
 class GraphBuilder:
@@ -306,17 +319,19 @@ class GraphBuilder:
         self,
         name: str,
         size: _Int,
-        sources: Sequence[_Int | str],
+        sources: Iterable[_Int | str],
         *,
         op: str = "node",
-        overwrites: Sequence[_Int | str] | None = None,
-        overlaps: dict[int | str, int] | None = None,
+        overwrites: Iterable[_Int | str] | None = None,
+        overlaps: dict[int, int] | dict[str, int] | dict[int | str, int] | None = None,
         into: _Int | str | None = None,
         offset: _Int | None = None,
-        results: Sequence[tuple[str, int]] | None = None,
+        results: Iterable[tuple[str, _Int]] | None = None,
         memory: str | None = None,
     ) -> int: ...
     def view(self, name: str, size: _Int, of: _Int | str, *, offset: _Int | None = None) -> int: ...
     def output(self, *tensors: _Int | str) -> None: ...
     def build(self, title: str = "graph") -> Graph: ...
     def __len__(self) -> int: ...
+    def __copy__(self) -> GraphBuilder: ...
+    def __deepcopy__(self, memo: object, /) -> GraphBuilder: ...

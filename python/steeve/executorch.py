@@ -19,12 +19,13 @@ Nothing of torch or ExecuTorch is imported here until ExecuTorch calls the algor
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from steeve._errors import InvalidInput
+from steeve._errors import DoesNotFit, InvalidArgument, InvalidInput
 from steeve._steeve import Plan, plan
 
 __all__ = ["Planner", "planner"]
@@ -40,7 +41,7 @@ def planner(
     """Return an algorithm for ``MemoryPlanningAlgorithmSuite``.
 
     ``strategy``, ``budget`` and ``threads`` are those of ``steeve.plan``; ``strategy="best"`` searches. ``capacity``
-    says for memories, by their ``mem_id``, how many bytes they have; a plan above that is ``steeve.DoesNotFit``.
+    says for memories, by their ``mem_id``, how many bytes they have; what takes more is ``steeve.DoesNotFit``.
 
     >>> import steeve.executorch
     >>> steeve.executorch.planner("best", budget="500ms")
@@ -100,11 +101,11 @@ class Planner:
         self.strategy = strategy
         self.budget = budget
         self.threads = threads
-        self.capacity = dict(capacity or {})
+        self.capacity = _capacities(capacity)
         self.plans: dict[int, Plan] = {}
+        plan([], [], [], strategy=strategy, budget=budget, threads=threads)
         # The suite tells algorithms apart by their names.
         self.__name__ = "steeve" if strategy == "fast" else f"steeve_{strategy.replace('-', '_')}"
-        plan([], [], [], strategy=strategy, budget=budget, threads=threads)
 
     def __repr__(self) -> str:
         """Show the settings that are not the default."""
@@ -121,15 +122,22 @@ class Planner:
         extra_padding: int = 0,
     ) -> Any:
         """Place all specs. The arguments and the result are ExecuTorch's."""
+        alignment = _number("alignment", alignment, least=1)
+        extra_padding = _number("extra_padding", extra_padding, least=0)
         specs = list(specs)
         for spec in specs:
             spec.realign(alignment)
         memories, views = _by_memory(specs)
         reserved = list(getattr(graph_module, "input_mem_buffer_sizes", None) or [])
+        # A memory without a byte is none: in a suite, all algorithms must have found as many.
+        while reserved and not reserved[-1]:
+            del reserved[-1]
         sizes = [0] * max([2, len(reserved), *(mem_id + 1 for mem_id in memories)])
         # What submodules use while they run is at the start, also in memories that have nothing else.
         for mem_id, size in enumerate(reserved):
             sizes[mem_id] = size
+            if mem_id not in memories:
+                self._check_fits(mem_id, size, None)
 
         allocation, result = _result_types()
         placed: dict[Any, Any] = {}
@@ -139,6 +147,7 @@ class Planner:
             made = self._plan(mem_id, memory, alignment, start + extra_padding)
             self.plans[mem_id] = made
             sizes[mem_id] = start + made.peak + extra_padding
+            self._check_fits(mem_id, sizes[mem_id], made)
             for root, offset in zip(memory.roots, made.offsets, strict=True):
                 assert offset is not None
                 # All that share bytes must have the same object, and nothing else depends on it.
@@ -152,18 +161,74 @@ class Planner:
     def _plan(self, mem_id: int, memory: _Memory, alignment: int, beside: int) -> Plan:
         roots = memory.roots
         capacity = self.capacity.get(mem_id)
-        return plan(
-            [root.first for root in roots],
-            # The last step is included in ExecuTorch.
-            [root.last + 1 for root in roots],
-            [root.spec.allocated_memory for root in roots],
-            align=alignment,
-            names=[_name_of(root.spec, index) for index, root in enumerate(roots)],
-            capacity=None if capacity is None else max(0, capacity - beside),
-            strategy=self.strategy,
-            budget=self.budget,
-            threads=self.threads,
-        )
+        try:
+            return plan(
+                [root.first for root in roots],
+                # The last step is included in ExecuTorch.
+                [root.last + 1 for root in roots],
+                [root.spec.allocated_memory for root in roots],
+                align=alignment,
+                names=[_name_of(root.spec, index) for index, root in enumerate(roots)],
+                capacity=None if capacity is None else max(0, capacity - beside),
+                strategy=self.strategy,
+                budget=self.budget,
+                threads=self.threads,
+            )
+        except DoesNotFit as error:
+            assert capacity is not None and error.plan is not None
+            raise _does_not_fit(mem_id, error.needs + beside, capacity, error.plan, beside, error.proved) from None
+
+    def _check_fits(self, mem_id: int, size: int, made: Plan | None) -> None:
+        """Refuse a memory that is above its capacity because of what is beside its plan."""
+        capacity = self.capacity.get(mem_id)
+        if capacity is not None and size > capacity:
+            beside = size - (made.peak if made else 0)
+            raise _does_not_fit(mem_id, size, capacity, made, beside, True)
+
+
+def _does_not_fit(mem_id: int, needs: int, capacity: int, made: Plan | None, beside: int, proved: bool) -> DoesNotFit:
+    """Return the exception for a memory that takes more bytes than it has, with what is beside its plan."""
+    if proved:
+        message = f"does not fit: needs at least {needs} bytes"
+    else:
+        found = beside + (made.peak if made else 0)
+        message = f"no plan found that fits: the smallest has {found} bytes, at least {needs} are needed"
+    extra = f" ({beside} of them for submodules, padding and alignment)" if beside else ""
+    return DoesNotFit(
+        f"memory {mem_id}: {message}{extra}, got a capacity of {capacity}",
+        memory=f"memory {mem_id}",
+        needs=needs,
+        capacity=capacity,
+        proved=proved,
+        alive=tuple(made.at_peak()) if made else (),
+        plan=made,
+    )
+
+
+def _capacities(capacity: Mapping[int, int] | None) -> dict[int, int]:
+    """Return the capacities by memory, or refuse what is none."""
+    if capacity is None:
+        return {}
+    if not isinstance(capacity, Mapping):
+        expected = "a dict from mem_id to bytes, such as {1: 512 * 1024}"
+        raise TypeError(f"capacity: wrong type: expected {expected}, got {type(capacity).__name__}")
+    return {
+        _number("capacity: mem_id", mem_id, least=1): _number(f"capacity[{mem_id!r}]", size, least=0)
+        for mem_id, size in capacity.items()
+    }
+
+
+def _number(what: str, value: Any, least: int) -> int:
+    """Return a whole number, or refuse what is none."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{what}: wrong type: expected a whole number, got {type(value).__name__}")
+    if number < least:
+        raise InvalidArgument(f"{what}: out of range: expected {least} or more, got {number}", argument=what)
+    return number
 
 
 def _by_memory(specs: list[Any]) -> tuple[dict[int, _Memory], list[Any]]:
@@ -178,8 +243,8 @@ def _by_memory(specs: list[Any]) -> tuple[dict[int, _Memory], list[Any]]:
             views.append(spec)
             continue
         mem_id = 1 if spec.mem_id is None else spec.mem_id
-        if mem_id < 1:
-            raise InvalidInput(f"{_describe(spec)}: mem_id: expected 1 or more (0 is for constants), got {mem_id}")
+        if not isinstance(mem_id, int) or mem_id < 1:
+            raise InvalidInput(f"{_describe(spec)}: mem_id: expected 1 or more (0 is for constants), got {mem_id!r}")
         roots[spec] = _Root(spec, first, last)
         memories.setdefault(mem_id, _Memory()).roots.append(roots[spec])
     for view in views:
@@ -217,17 +282,17 @@ def _base_of(view: Any) -> tuple[Any, int]:
             raise InvalidInput(f"{_describe(view)}: storage_base: a circle")
         seen.append(base)
         step = base.storage_base_offset
-        if step < 0:
-            raise InvalidInput(f"{_describe(view)}: storage_base_offset: expected 0 or more, got {step}")
+        if not isinstance(step, int) or step < 0:
+            raise InvalidInput(f"{_describe(view)}: storage_base_offset: expected 0 or more, got {step!r}")
         base, offset = base.storage_base, offset + step
     return base, offset
 
 
 def _lifetime(spec: Any) -> tuple[int, int]:
-    first, last = spec.lifetime
-    if first is None or last is None or not 0 <= first <= last:
-        raise InvalidInput(f"{_describe(spec)}: lifetime: expected its first and its last step, got {spec.lifetime}")
-    return first, last
+    match spec.lifetime:
+        case [int(first), int(last)] if 0 <= first <= last:
+            return first, last
+    raise InvalidInput(f"{_describe(spec)}: lifetime: expected its first and its last step, got {spec.lifetime}")
 
 
 def _round_up(size: int, alignment: int) -> int:

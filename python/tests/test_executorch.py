@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import subprocess
 import sys
@@ -168,7 +170,9 @@ WRONG = [
     ),
     ("lifetime: expected", lambda: [Spec(16, [None, None])]),
     ("lifetime: expected", lambda: [Spec(16, [3, 2])]),
-    ("mem_id: expected 1 or more", lambda: [Spec(16, [0, 1], mem_id=0)]),
+    ("lifetime: expected", lambda: [Spec(16, ["0", 1])]),
+    ("mem_id: expected 1 or more .*, got 0", lambda: [Spec(16, [0, 1], mem_id=0)]),
+    ("mem_id: expected 1 or more .*, got 'a'", lambda: [Spec(16, [0, 1], mem_id="a")]),
 ]
 
 
@@ -188,8 +192,75 @@ def test_a_circle_of_views_is_refused() -> None:
 def test_a_capacity_counts_all_bytes_of_a_memory() -> None:
     specs = [Spec(64, [0, 1]), Spec(64, [1, 2])]
     assert steeve.executorch.planner(capacity={1: 256})(16, specs, module(0, 64), None, 64).bufsizes == [0, 256]
-    with pytest.raises(steeve.DoesNotFit):
+    with pytest.raises(steeve.DoesNotFit) as caught:
         steeve.executorch.planner(capacity={1: 255})(16, specs, module(0, 64), None, 64)
+    error = caught.value
+    assert (error.memory, error.needs, error.capacity, error.proved) == ("memory 1", 256, 255, True)
+    assert [it.size for it in error.alive] == [64, 64] and error.plan is not None
+    assert str(error).startswith("memory 1: does not fit: needs at least 256 bytes (128 of them for submodules, ")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_capacity_is_kept_or_is_an_error(seed: int) -> None:
+    specs, alignment = random_specs(seed)
+    reserved, padding = random.Random(seed).choice([[], [0, 100], [0, 7, 4096, 11]]), seed % 3 * 32
+    sizes = steeve.executorch.planner()(alignment, specs, module(*reserved), None, padding).bufsizes
+    for mem_id in range(1, len(sizes)):
+        for capacity in {0, sizes[mem_id] - 1, sizes[mem_id]} - {-1}:
+            algorithm = steeve.executorch.planner(capacity={mem_id: capacity})
+            if capacity >= sizes[mem_id]:
+                assert algorithm(alignment, specs, module(*reserved), None, padding).bufsizes == sizes
+                continue
+            with pytest.raises(steeve.DoesNotFit, match=f"memory {mem_id}: .*, got a capacity of {capacity}") as caught:
+                algorithm(alignment, specs, module(*reserved), None, padding)
+            assert (caught.value.memory, caught.value.capacity) == (f"memory {mem_id}", capacity)
+            assert not caught.value.proved or caught.value.needs > capacity
+
+
+WRONG_SETTINGS = [
+    (TypeError, "capacity: wrong type: expected a dict from mem_id to bytes", "1M"),
+    (TypeError, "capacity: mem_id: wrong type: expected a whole number, got str", {"1": 4096}),
+    (TypeError, "capacity: mem_id: wrong type: expected a whole number, got bool", {True: 4096}),
+    (TypeError, r"capacity\[1\]: wrong type: expected a whole number, got str", {1: "1M"}),
+    (steeve.InvalidArgument, "capacity: mem_id: out of range: expected 1 or more, got 0", {0: 4096}),
+    (steeve.InvalidArgument, r"capacity\[1\]: out of range: expected 0 or more, got -1", {1: -1}),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "capacity"), WRONG_SETTINGS)
+def test_a_capacity_that_would_mean_nothing_is_refused(kind: type[Exception], text: str, capacity) -> None:
+    with pytest.raises(kind, match=text):
+        steeve.executorch.planner(capacity=capacity)
+
+
+def test_wrong_arguments_of_a_call_are_named() -> None:
+    for alignment, text in [(0, "alignment: out of range: expected 1 or more"), ("16", "alignment: wrong type")]:
+        with pytest.raises((TypeError, steeve.InvalidArgument), match=text):
+            steeve.executorch.planner()(alignment, [Spec(16, [0, 1])], module(), None, 0)
+    with pytest.raises(steeve.InvalidArgument, match="align: not an alignment: expected a power of two, got 3"):
+        steeve.executorch.planner()(3, [Spec(16, [0, 1])], module(), None, 0)
+
+
+def greedy_sizes(specs: list[Spec]) -> int:
+    """Return how many sizes ExecuTorch's own algorithm returns: those of memories that the graph itself uses."""
+    return max([1, *(1 if spec.mem_id is None else spec.mem_id for spec in specs if spec.storage_base is None)]) + 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_there_are_as_many_sizes_as_memories_have_bytes(seed: int) -> None:
+    specs, alignment = random_specs(seed)
+    for reserved in ([], [0], [0, 0], [0, 9, 0, 0], [0] * 9):
+        algorithm = steeve.executorch.planner()
+        found = len(algorithm(alignment, specs, module(*reserved), None, 0).bufsizes)
+        assert found == greedy_sizes(specs), "a suite refuses algorithms that differ in that"
+
+
+def test_a_used_planner_is_copied_and_pickled() -> None:
+    algorithm = steeve.executorch.planner("best", budget="10nodes", capacity={1: 256})
+    algorithm(16, [Spec(64, [0, 1]), Spec(64, [1, 2])], module(), None, 0)
+    for again in (copy.copy(algorithm), copy.deepcopy(algorithm), pickle.loads(pickle.dumps(algorithm))):
+        assert repr(again) == repr(algorithm) and again.__name__ == algorithm.__name__
+        assert again.plans[1].offsets == algorithm.plans[1].offsets
 
 
 def test_settings_are_checked_at_once_and_algorithms_have_names() -> None:

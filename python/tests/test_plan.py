@@ -1,8 +1,10 @@
 """Blocks in, plans out."""
 
 import array
+import copy
 import gc
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -316,6 +318,86 @@ def test_pictures_and_files(tmp_path) -> None:
         (tmp_path / "folder.json").mkdir()
         plan.save(tmp_path / "folder.json")
     assert sorted(path.name for path in tmp_path.iterdir() if "tmp" in path.name) == []
+
+
+@pytest.mark.parametrize("kind", ["csv", "tflite", "graph", "json"])
+def test_a_plan_is_never_written_over_what_it_was_made_of(kind: str, tmp_path, monkeypatch, request) -> None:
+    path = tmp_path / f"input.{kind}"
+    if kind == "tflite":
+        path.write_bytes((request.getfixturevalue("models") / "tflm_hello_world_int8.tflite").read_bytes())
+    elif kind == "graph":
+        path = tmp_path / "input.json"
+        path.write_text("x = input 16; y = silu x !output")
+        path.rename(tmp_path / "input.graph.json")
+        path = tmp_path / "input.graph.json"
+    else:
+        steeve.plan([0, 1], [2, 3], [64, 32]).save(path)
+    before = path.read_bytes()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / f"link{path.suffix}").symlink_to(path)
+    os.link(path, tmp_path / f"hard{path.suffix}")
+    monkeypatch.chdir(tmp_path)
+    plans = [steeve.read(given).plan() for given in (path, path.name, f"./folder/link{path.suffix}")]
+    monkeypatch.chdir(tmp_path / "folder")
+    same = [path, f"../{path.name}", f"link{path.suffix}", tmp_path / f"hard{path.suffix}", f"../folder/../{path.name}"]
+    for plan in plans:
+        for over in same:
+            with pytest.raises(steeve.InvalidArgument, match="path: .* would overwrite .*(input|link)"):
+                plan.save(over)
+            assert path.read_bytes() == before
+    # Another file may be written twice, also one at an inode that was the input's.
+    path.unlink()
+    (tmp_path / f"hard{path.suffix}").unlink()
+    for _ in range(2):
+        plans[0].save(f"other{path.suffix}")
+
+
+def copies(value):
+    return [copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))]
+
+
+def test_results_are_copied_and_pickled(own_graphs) -> None:
+    plan = steeve.plan([0, 1, 2], [2, 3, 4], [64, 32, 64], align=[1, 8, 1], follows=[-1, -1, 0], names=["a", "b", "b"])
+    for again in copies(plan):
+        assert (again.offsets, again.peak, again.bound, again.seconds) == (
+            plan.offsets,
+            plan.peak,
+            plan.bound,
+            plan.seconds,
+        )
+        assert again.svg() == plan.svg() and again.place("b") == plan.place("b")
+    assert (
+        pickle.loads(pickle.dumps(steeve.plan([0, 0], [1, 1], [8, 8], pinned=[(1, 64), (0, 0)]))).places[0].buffer == 1
+    )
+    two = steeve.plan([0, 0], [1, 1], [64, 64], max_buffer=64)
+    assert [pickle.loads(pickle.dumps(two)).buffers, copy.copy(two).buffers] == [two.buffers] * 2
+    graph = steeve.read(own_graphs / "llm" / "qwen3-30b-a3b.c4096.fa1.out1.pp.json.gz")
+    made = graph.plan()
+    values = [plan.places[1], *plan.at_peak(), *plan.memories, *made.at_peak()[:2], *made.memories, *graph.tensors[:9]]
+    values += steeve.check([0, 0], [1, 1], [8, 8], [0, 0])
+    values += plan.compare(steeve.plan([0], [1], [5])).changes
+    assert len({type(value) for value in values}) == 6
+    for value in values:
+        fields = [name for name in dir(value) if not name.startswith("_")]
+        for again in copies(value):
+            assert repr(again) == repr(value)
+            assert [getattr(again, name) for name in fields] == [getattr(value, name) for name in fields]
+    for value in (graph, made, made.compare(made)):
+        assert copy.copy(value) is value and copy.deepcopy([value])[0] is value
+    with pytest.raises(TypeError, match="plan of a graph can't be pickled: save it"):
+        pickle.dumps(made)
+    with pytest.raises(steeve.DoesNotFit) as caught:
+        steeve.plan([0, 0], [1, 1], [8, 8], capacity=9)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.needs, again.plan.peak) == (str(caught.value), 16, 16)
+
+
+def test_a_builder_is_copied_as_it_is_now() -> None:
+    builder = steeve.GraphBuilder()
+    builder.input("x", 8)
+    again = copy.deepcopy(builder)
+    builder.input("y", 8)
+    assert (len(builder), len(again)) == (2, 1)
 
 
 def test_places_are_found_by_number_and_name() -> None:

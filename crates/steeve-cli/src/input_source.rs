@@ -5,10 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use steeve_models::FileReader;
+use steeve_models::{FileIdentity, FileReader};
 
 use crate::error::Error;
-use crate::file_identity::FileIdentity;
 
 /// Where bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,7 +22,6 @@ mod verbosity;
 mod error;
 
 mod input_source;
-mod file_identity;
 mod input_file;
 mod block_list;
 mod graph;

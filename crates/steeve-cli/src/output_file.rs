@@ -8,11 +8,10 @@ use std::str::FromStr;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use steeve_models::write_atomically;
+use steeve_models::{FileIdentity, write_atomically};
 use steeve_view::{HeaderStyle, PageStyle, Picture, SvgStyle, header, page, svg};
 
 use crate::error::Error;
-use crate::file_identity::FileIdentity;
 use crate::input_source::InputSource;
 
 /// Where to write a plan, and in which form.

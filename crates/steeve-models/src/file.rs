@@ -10,6 +10,7 @@
 
 mod atomic_write;
 mod error;
+mod identity;
 mod reader;
 
 use serde::Deserialize;
@@ -20,6 +21,7 @@ use steeve_plan::csv::{self, Table};
 
 pub use atomic_write::write_atomically;
 pub use error::{FileError, InputLength};
+pub use identity::FileIdentity;
 pub use reader::FileReader;
 
 use crate::tflite::{Model, is_tflite};

@@ -7,7 +7,7 @@
 //! | feature | what | |
 //! |---|---|---|
 //! | `tflite` (default) | [`tflite`] | models for TensorFlow Lite Micro, which takes a plan from the file |
-//! | `files` | [`FileReader`], [`FileContent`], [`write_atomically`] | models, recorded ggml graphs, graphs as text, block lists and plan files, plain or gzip |
+//! | `files` | [`FileReader`], [`FileContent`], [`FileIdentity`], [`write_atomically`] | models, recorded ggml graphs, graphs as text, block lists and plan files, plain or gzip |
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -19,4 +19,4 @@ pub mod tflite;
 pub mod fuzz;
 
 #[cfg(feature = "files")]
-pub use file::{FileContent, FileError, FileReader, InputLength, write_atomically};
+pub use file::{FileContent, FileError, FileIdentity, FileReader, InputLength, write_atomically};

@@ -4,8 +4,16 @@ use std::fs::{self, Metadata};
 use std::path::Path;
 
 /// A regular file of the file system: device and inode, or where there are none, the path without links.
+///
+/// ```no_run
+/// # use std::path::Path;
+/// use steeve_models::FileIdentity;
+///
+/// // A link to a model is that model.
+/// assert_eq!(FileIdentity::of_path(Path::new("link.tflite")), FileIdentity::of_path(Path::new("model.tflite")));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FileIdentity(IdentityKey);
+pub struct FileIdentity(IdentityKey);
 
 #[cfg(unix)]
 type IdentityKey = (u64, u64);
@@ -15,12 +23,12 @@ type IdentityKey = std::path::PathBuf;
 impl FileIdentity {
     /// Returns the regular file that a path leads to; nothing where there is none. What is written to a device or a pipe
     /// takes nothing away, so these are told apart by nothing.
-    pub(crate) fn of_path(path: &Path) -> Option<Self> {
+    pub fn of_path(path: &Path) -> Option<Self> {
         Self::of(&fs::metadata(path).ok()?, path)
     }
 
     /// Returns the regular file that the standard input is read from, if it is one.
-    pub(crate) fn of_stdin() -> Option<Self> {
+    pub fn of_stdin() -> Option<Self> {
         #[cfg(unix)]
         {
             use std::os::fd::AsFd;
