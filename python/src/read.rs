@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use steeve_graph::InputLimit;
+use steeve_models::gguf::{ModelMemory, SessionSize};
 use steeve_models::{FileContent, FileReader};
 use steeve_plan::Bytes;
 
 use crate::blocks::PyBlocks;
-use crate::error::{file_error, locked, unlocked};
+use crate::error::{file_error, invalid_input, locked, unlocked};
 use crate::graph::{GraphData, Kernels, PyGraph};
 use crate::numbers::number;
 use crate::plan_file::PyPlanFile;
@@ -17,7 +18,7 @@ use crate::text;
 
 /// Read a file that can be planned, plain or gzip.
 ///
-/// - A model (`.tflite`), a recorded ggml graph or a graph as text is a `steeve.Graph`.
+/// - A model (`.tflite`; `.gguf`, of which the header alone is read), a recorded ggml graph or a graph as text is a `steeve.Graph`.
 /// - A block list (CSV), or the plan file of one, is `steeve.Blocks`.
 /// - The plan file of a graph is a `steeve.PlanFile`, which a graph can `load` or `check`.
 ///
@@ -52,6 +53,11 @@ pub(crate) fn read<'py>(
         FileContent::Recorded(recorded) => graph(locked(py, || GraphData::of_recorded(*recorded, title))?),
         FileContent::Tflite(model) => {
             graph(locked(py, || GraphData::of_model(py, Arc::new(*model), Kernels::default(), title))??)
+        }
+        FileContent::Gguf(header) => {
+            let planned = unlocked(py, || ModelMemory::plan(&header, SessionSize::usual(&header)?, 0))?;
+            let prompt = planned.map_err(|error| invalid_input(py, &error))?.prompt;
+            graph(locked(py, || GraphData::of_graph(prompt, title))?)
         }
         FileContent::Plan(file) => Ok(Bound::new(py, PyPlanFile::new(*file, name))?.into_any()),
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use steeve_models::FileError;
+use steeve_models::gguf::GgufError;
 use steeve_models::tflite::TfliteError;
 use steeve_plan::Clipped;
 use steeve_plan::csv::TableError;
@@ -27,7 +28,7 @@ pub(crate) enum Error {
     NothingInBoth { before: String, after: String },
     #[error("{file}: is a folder: expected a file")]
     Folder { file: String },
-    #[error("{file}: nothing to plan in this folder: expected a .csv, .json, .graph or .tflite, plain or .gz")]
+    #[error("{file}: nothing to plan in this folder: expected a .csv, .json, .graph, .tflite or .gguf, plain or .gz")]
     EmptyFolder { file: String },
     #[error("{pattern}: no file matches this pattern")]
     NothingFits { pattern: String },
@@ -41,6 +42,8 @@ pub(crate) enum Error {
     File(FileError),
     #[error("{file}: cannot be used as a model")]
     Tflite { file: String, source: TfliteError },
+    #[error("{file}: cannot be used as a model")]
+    Gguf { file: String, source: Box<GgufError> },
     #[error("{file}: not a TFLite model: expected one for {out}, got another file")]
     NotAModel { file: String, out: String },
     #[error("{file}: not a plan: got a graph; usage: steeve check GRAPH PLAN")]

@@ -6,7 +6,7 @@ use steeve_plan::InputLimit;
 use steeve_plan::csv::Table;
 
 use crate::error::Error;
-use crate::graph::{GraphFile, ModelFile};
+use crate::graph::{GraphFile, LanguageFile, ModelFile};
 use crate::input_source::InputSource;
 
 /// What a file holds.
@@ -39,6 +39,10 @@ pub(crate) fn read_with_claims(
         FileContent::Tflite(model) => {
             let model = ModelFile::new(file.clone(), *model)?;
             GraphFile::of_model(file, model)
+        }
+        FileContent::Gguf(header) => {
+            let model = LanguageFile::new(file.clone(), *header)?;
+            GraphFile::of_language_model(file, model)
         }
     };
     Ok((InputFile::Graph(Box::new(graph)), None))

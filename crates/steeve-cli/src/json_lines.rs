@@ -3,9 +3,11 @@
 use std::io::Write;
 
 use serde::Serialize;
+use steeve_models::gguf::DeviceMemory;
 use steeve_plan::Bytes;
 
 use crate::error::Error;
+use crate::graph::LanguageNeeds;
 use crate::plan_figures::{EnginePlanner, MemoryFigures, PlanFigures};
 
 /// The version of all our forms. A reader refuses any other.
@@ -24,6 +26,18 @@ pub(crate) struct ResultLine<'a> {
     status: &'static str,
     plan_us: u64,
     buffers: Vec<ResultMemory<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<DeviceNeeds<'a>>,
+}
+
+/// What a language model takes of a device.
+#[derive(Debug, Serialize)]
+struct DeviceNeeds<'a> {
+    device: &'a str,
+    weights: Bytes,
+    caches: Bytes,
+    compute: Bytes,
+    total: Bytes,
 }
 
 impl<'a> ResultLine<'a> {
@@ -37,7 +51,21 @@ impl<'a> ResultLine<'a> {
             status: figures.status(),
             plan_us: u64::try_from(figures.time.as_micros()).unwrap_or(u64::MAX),
             buffers: memory_entries(figures),
+            devices: Vec::new(),
         }
+    }
+
+    /// Adds what a language model takes of each device.
+    pub(crate) fn with_needs(self, needs: Option<&'a LanguageNeeds>) -> Self {
+        let devices = needs.into_iter().flat_map(|needs| &needs.devices);
+        let entry = |it: &'a DeviceMemory| DeviceNeeds {
+            device: &it.name,
+            weights: it.weights,
+            caches: it.caches,
+            compute: it.compute,
+            total: it.total(),
+        };
+        Self { devices: devices.map(entry).collect(), ..self }
     }
 }
 

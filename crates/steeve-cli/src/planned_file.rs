@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use steeve_graph::file::DROP_IN;
 use steeve_graph::{GraphStrategy, PlanFile, PlanOptions, Reuse, plan_graph};
 use steeve_plan::csv::Table;
-use steeve_plan::{SearchProgress, Strategy, Verdict};
+use steeve_plan::{Bytes, SearchProgress, Strategy, Verdict};
 use steeve_view::{Picture, PlanMap};
 
 use crate::args::{LimitArgs, PlanningArgs, SearchArgs};
 use crate::block_list::BlockList;
 use crate::element_alignment;
 use crate::error::Error;
-use crate::graph::{self, GraphFile, SolvedGraph};
+use crate::graph::{self, GraphFile, LanguageNeeds, SolvedGraph};
 use crate::input_file::InputFile;
 use crate::input_source::InputSource;
 use crate::output_file::{DrawingStyle, OutputFile, OutputFormat};
@@ -46,6 +46,7 @@ impl FilePlanner<'_> {
         match input {
             InputFile::Blocks(table) => self.blocks(&name, BlockList::new(file, table, self.limits)?),
             InputFile::Graph(graph) => {
+                let graph = graph.sized(&self.planning.language)?;
                 let mut limits = self.limits.clone();
                 if self.format == Some(OutputFormat::Header) {
                     limits.align = limits.align.or_else(|| Some(element_alignment::largest_element_align(&graph)));
@@ -125,6 +126,17 @@ impl PlannedFile {
         }
     }
 
+    /// Returns what a language model takes of each device, with the compute memory of this plan; `None` for all others.
+    pub(crate) fn language_needs(&self) -> Option<LanguageNeeds> {
+        let Self::Graph { graph, solved } = self else { return None };
+        let mut needs = graph.language_model()?.needs();
+        for device in &mut needs.devices {
+            let planned = solved.figures.memories.iter().find(|memory| memory.name == device.name);
+            device.compute = planned.map_or(Bytes::ZERO, |memory| memory.peak);
+        }
+        Some(needs)
+    }
+
     /// Returns the plan as a map to draw, under a name.
     pub(crate) fn map(&self, name: &str) -> PlanMap {
         match self {
@@ -167,6 +179,10 @@ impl PlannedFile {
             OutputFormat::Csv => out.write_text(self.csv()?),
             OutputFormat::Json => out.write_text(self.plan_file().to_json() + "\n"),
             OutputFormat::Tflite => self.write_model(out, verbosity),
+            OutputFormat::Graph => match self {
+                Self::Graph { graph, .. } => out.write_text(graph.assigned.to_string()),
+                Self::Blocks { list, .. } => Err(Error::Usage(format!("{}: a block list has no graph", list.file))),
+            },
             OutputFormat::Header | OutputFormat::Page | OutputFormat::Svg => {
                 out.write_picture(&self.picture(), self.file(), drawing)
             }

@@ -338,7 +338,7 @@ fn bad_input_is_named_and_explained() {
         &["block b starts at step 2 but follows block a"],
     );
     check("cut.csv.gz", &gzip(TWO)[..20], &["damaged gzip data"]);
-    check("model.gguf", b"GGUF\x03\0\0\0", &["a GGUF model", "steeve does not read"]);
+    check("model.gguf", b"GGUF\x03\0\0\0", &["cannot be used as a model", "truncated", "byte 8"]);
     check("model.onnx", b"\x08\x07\x12\x04", &["an ONNX model", "steeve does not read"]);
     check("binary", &[0xff, 0xfe, 0, 1, 2], &["not UTF-8 text"]);
     check("other.json", b"{\"a\": 1}", &["schema: missing"]);

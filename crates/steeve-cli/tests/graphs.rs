@@ -538,7 +538,7 @@ fn bad_graphs_are_named_and_explained() {
     check("broken.json", "{\"schema\":\"galloc-dump-1\",", &["not a recorded graph or plan", "line 1"]);
     check("schema.json", "{\"schema\":\"galloc-dump-2\"}", &["galloc-dump-2", "\"galloc-dump-1\""]);
     check("fields.json", "{\"schema\":\"galloc-dump-1\"}", &["missing field", "invalid recording"]);
-    check("model.gguf", "", &["a GGUF model", "record its graph", "steeve record", "text form"]);
+    check("model.gguf", "", &["cannot be used as a model", "not a GGUF file"]);
     check("model.onnx", "x", &["an ONNX model", "record its graph"]);
     let unknown = folder.file("unknown.graph", "x = input 16; y = ?FROBNICATE f32[16] x !output");
     assert_eq!(result(&[&unknown])["buffers"][0]["peak"], 128, "what nobody knows never runs in place");

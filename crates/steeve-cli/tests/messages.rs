@@ -101,6 +101,9 @@ fn models(heard: &mut Heard) {
     heard.run(&["plan", &graph, "--in-place", "tflm-reference"]);
     heard.run(&["plan", &list, "--overlap", "tflm-reference"]);
     heard.run(&["plan", &graph, "--scratch", "64"]);
+    heard.run(&["plan", &graph, "--context", "64"]);
+    heard.run(&["plan", &list, "--batch", "64"]);
+    heard.run(&["plan", &model, "--layers-on-gpu", "1"]);
     heard.run(&["plan", &model, "--strategy", "ggml"]);
     heard.run(&["plan", &model, "--reuse", "ggml"]);
     heard.run(&["plan", &model, "--as", "drop-in"]);
@@ -115,6 +118,7 @@ fn files(heard: &mut Heard) {
     plan("cut.csv.gz", &gzip(TWO)[..20]);
     plan("empty.csv", b"");
     plan("binary", &[0xff, 0xfe, 0, 1]);
+    plan("model.onnx", b"\x08\x07");
     plan("model.gguf", b"GGUF");
     plan("header.csv", b"id,lower,upper,size\n");
     plan("memory.graph", b"memory gpu\n");
@@ -137,7 +141,7 @@ fn files(heard: &mut Heard) {
     fs::create_dir(folder.path("empty")).unwrap();
     heard.run(&["plan", &folder.path("empty")]);
     heard.run(&["view", &folder.path("empty")]);
-    heard.run(&["plan", &folder.path("*.onnx")]);
+    heard.run(&["plan", &folder.path("*.nothing")]);
     heard.run(&["compare", &folder.path("a[")]);
     let two = folder.file("two.csv", TWO);
     heard.run(&["plan", &two, "--max-input", "10"]);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use steeve_device::{Backend, BufferType, Bytes, Device, DeviceError, DeviceKind, MemoryInfo};
-use steeve_graph::{Graph, Op, TensorId};
+use steeve_device::{Backend, BufferType, Bytes, Device, DeviceError, DeviceKind, MemoryInfo, is_large_product};
+use steeve_graph::{Graph, TensorId};
 
 use crate::backend::CudaBackend;
 use crate::command::LoadedKernels;
@@ -259,13 +259,7 @@ impl Device for CudaDevice {
 
     /// A product with many columns is worth more than the copy of its weights.
     fn offloads(&self, graph: &Graph, node: TensorId) -> bool {
-        const MANY: u64 = 32;
-        let columns = |dim: usize| graph.tensor(node).layout.ne()[dim];
-        match graph.tensor(node).op {
-            Op::MulMat => columns(1) >= MANY,
-            Op::MulMatId => columns(2) >= MANY,
-            _ => false,
-        }
+        is_large_product(graph, node)
     }
 
     fn backend(&self) -> Result<Box<dyn Backend>, DeviceError> {

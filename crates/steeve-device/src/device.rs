@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use steeve_graph::{Bytes, Graph, TensorId};
+use steeve_graph::{Bytes, Graph, Op, TensorId};
 
 use crate::{Backend, BufferType, DeviceError};
 
@@ -83,6 +83,18 @@ pub trait Device: Send + Sync + Debug {
 
     /// Returns a new stream of work on the device.
     fn backend(&self) -> Result<Box<dyn Backend>, DeviceError>;
+}
+
+/// Returns whether a node is a product with so many columns that a fast device computes it sooner than the host, although the
+/// weights have to be copied for it: what [`Device::offloads`] is for such devices.
+pub fn is_large_product(graph: &Graph, node: TensorId) -> bool {
+    const MANY: u64 = 32;
+    let columns = |dim: usize| graph.tensor(node).layout.ne()[dim];
+    match graph.tensor(node).op {
+        Op::MulMat => columns(1) >= MANY,
+        Op::MulMatId => columns(2) >= MANY,
+        _ => false,
+    }
 }
 
 /// The registered devices, in order of registration.

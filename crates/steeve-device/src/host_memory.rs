@@ -7,11 +7,13 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::MmapMut;
+use memmap2::{Mmap, MmapMut};
 use steeve_graph::{Align, Bytes, Offset};
 
 use crate::{Buffer, BufferType, DeviceError, SharedBuffer, Usage};
@@ -162,6 +164,23 @@ impl HostBuffer {
     /// ```
     pub fn read_only(name: &str, owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         Self { name: name.into(), storage: HostStorage::Readable(Box::new(owner)) }
+    }
+
+    /// Maps a file as memory that can only be read. Nothing is read before it is used, and the system may drop it again, since it
+    /// can be read once more.
+    ///
+    /// The file must stay as it is while it is mapped. If it is changed, what is read may change with it; if it becomes shorter,
+    /// the system ends the process (`SIGBUS`) when it reads what is no longer there. To replace a file, write a new one and rename
+    /// it: the mapping then keeps the old one.
+    ///
+    /// # Errors
+    ///
+    /// If the system can't map it.
+    pub fn map_file(name: &str, file: &File) -> io::Result<Self> {
+        // SAFETY: the mapping can't be written through, and lives as long as the buffer. That no one changes the file meanwhile
+        // is what the caller promises, see above.
+        let map = unsafe { Mmap::map(file) }?;
+        Ok(Self::read_only(name, map))
     }
 
     /// Wraps memory that the caller hands over: a `Vec<u8>`, a mapped file that is private or writable.

@@ -54,7 +54,7 @@ pub mod conformance;
 pub use backend::{Backend, Event, Finished, Prepared};
 pub use bindings::{Address, Bindings, Locate};
 pub use buffer::{Buffer, BufferType, InitTensor, Padding, Usage, copy_through_host};
-pub use device::{Device, DeviceKind, MemoryInfo, Registry};
+pub use device::{Device, DeviceKind, MemoryInfo, Registry, is_large_product};
 pub use discrete_device::{DiscreteDevice, Faults};
 pub use element::Element;
 pub use error::{DeviceError, KernelError};

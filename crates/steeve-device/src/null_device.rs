@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use steeve_graph::{Align, Bytes, Fusion, Graph, Offset, TensorId};
 
+use crate::device::is_large_product;
 use crate::ledger::LedgerEntry;
 use crate::{Backend, Buffer, BufferType, Device, DeviceError, DeviceKind, Ledger, MemoryInfo, MemorySpec, Padding};
 
@@ -26,14 +27,18 @@ pub struct NullDevice {
     ledger: Ledger,
     types: [Arc<dyn BufferType>; 1],
     supports_all: bool,
+    offloads: bool,
 }
 
 impl NullDevice {
     /// Returns a device with one memory of these properties.
     pub fn new(spec: impl Into<MemorySpec>) -> Self {
-        let (spec, ledger) = (spec.into(), Ledger::default());
-        let memory = NullMemory { spec: spec.clone(), ledger: ledger.clone() };
-        Self { spec, ledger, types: [Arc::new(memory)], supports_all: false }
+        Self::with_memory(spec.into(), Ledger::default(), HostAccess::None)
+    }
+
+    fn with_memory(spec: MemorySpec, ledger: Ledger, host: HostAccess) -> Self {
+        let memory = NullMemory { spec: spec.clone(), ledger: ledger.clone(), host };
+        Self { spec, ledger, types: [Arc::new(memory)], supports_all: false, offloads: false }
     }
 
     /// Returns this device as a stand-in for one that runs every operation, so that a graph can be scheduled on devices
@@ -41,6 +46,20 @@ impl NullDevice {
     #[must_use]
     pub fn as_if_it_computed(self) -> Self {
         Self { supports_all: true, ..self }
+    }
+
+    /// Returns this device as a stand-in for a fast one, which wants products with many columns even if their weights are in host
+    /// memory and have to be copied for it.
+    #[must_use]
+    pub fn with_offload(self) -> Self {
+        Self { offloads: true, ..self }
+    }
+
+    /// Returns this device as a stand-in for the processor, whose memory is the host's. There are still no bytes in it.
+    #[must_use]
+    pub fn in_host_memory(self) -> Self {
+        let Self { spec, ledger, supports_all, offloads, .. } = self;
+        Self { supports_all, offloads, ..Self::with_memory(spec, ledger, HostAccess::Direct) }
     }
 
     /// Returns the ledger of its allocations.
@@ -73,6 +92,10 @@ impl Device for NullDevice {
         Err(DeviceError::unsupported(&self.spec.name, graph, node, NO_COMPUTE))
     }
 
+    fn offloads(&self, graph: &Graph, node: TensorId) -> bool {
+        self.offloads && is_large_product(graph, node)
+    }
+
     fn backend(&self) -> Result<Box<dyn Backend>, DeviceError> {
         Err(DeviceError::Failed { device: self.spec.name.clone(), why: NO_COMPUTE.into() })
     }
@@ -84,6 +107,14 @@ const NO_COMPUTE: &str = "this device computes nothing";
 struct NullMemory {
     spec: MemorySpec,
     ledger: Ledger,
+    host: HostAccess,
+}
+
+/// Whether a memory stands for one that the host reads and writes directly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HostAccess {
+    None,
+    Direct,
 }
 
 impl BufferType for NullMemory {
@@ -100,7 +131,7 @@ impl BufferType for NullMemory {
     }
 
     fn is_host(&self) -> bool {
-        false
+        self.host == HostAccess::Direct
     }
 
     fn hold(&self) -> u32 {

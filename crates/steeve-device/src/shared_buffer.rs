@@ -5,6 +5,8 @@
 //! [`Released`](DeviceError::Released).
 
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
@@ -78,7 +80,6 @@ impl SharedBuffer {
     ///
     /// ```
     /// use steeve_device::{Offset, SharedBuffer, Usage};
-    /// // With the crate `memmap2`: `let file = unsafe { Mmap::map(&File::open("model.gguf")?)? };`
     /// let file: &'static [u8] = b"GGUF and so on";
     /// let weights = SharedBuffer::read_only("model.gguf", file, Usage::Weights);
     /// let mut start = [0; 4];
@@ -89,6 +90,16 @@ impl SharedBuffer {
     /// ```
     pub fn read_only(name: &str, owner: impl AsRef<[u8]> + Send + Sync + 'static, usage: Usage) -> Self {
         Self::new(Arc::new(HostMemory::named(name)), Box::new(HostBuffer::read_only(name, owner)), usage)
+    }
+
+    /// Maps a file as read-only memory, see [`HostBuffer::map_file`], which says what must not happen to the file meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If the system can't map it.
+    pub fn map_file(name: &str, file: &File, usage: Usage) -> io::Result<Self> {
+        let buffer = HostBuffer::map_file(name, file)?;
+        Ok(Self::new(Arc::new(HostMemory::named(name)), Box::new(buffer), usage))
     }
 
     /// Wraps memory that the caller hands over: a `Vec<u8>`, a mapped file that is private or writable.

@@ -309,6 +309,34 @@ fn a_mapped_file_is_read_where_it_stands() {
 }
 
 #[test]
+fn a_file_is_mapped_to_be_read_and_stays_what_it_was() {
+    let page = 4096;
+    for length in [0, 1, page - 1, page, page + 1, 3 * page] {
+        let bytes: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+        let file = TemporaryFile::new("map", &bytes);
+        let open = File::open(&file.0).unwrap();
+        let mut buffer = HostBuffer::map_file("model", &open).unwrap();
+        assert_eq!((buffer.size(), buffer.address() % 4096), (Bytes(length as u64), 0));
+        assert_eq!(bytes_of(&buffer), bytes);
+        let size = Bytes(length as u64);
+        assert!(buffer.span(Offset(0), size).is_ok() && buffer.span(Offset(1), size).is_err());
+        let refused = DeviceError::ReadOnly { memory: "model".into() };
+        assert_eq!(buffer.write(Offset(0), &bytes[..length.min(1)]), Err(refused.clone()));
+        assert_eq!(buffer.clear(1), Err(refused));
+        // The handle may be closed, and a file that is renamed over the name does not change what is mapped.
+        drop(open);
+        let other = TemporaryFile::new("map-other", &vec![7; length]);
+        std::fs::rename(&other.0, &file.0).unwrap();
+        assert_eq!(bytes_of(&buffer), bytes);
+        let shared = SharedBuffer::map_file("model", &file.open(), Usage::Weights).unwrap();
+        assert_eq!((shared.usage(), shared.size(), shared.memory().is_host()), (Usage::Weights, size, true));
+        assert!(matches!(shared.write(Offset(0), &[]), Err(DeviceError::ReadOnly { .. })));
+    }
+    // What can't be mapped is an error of the system.
+    assert!(HostBuffer::map_file("folder", &File::open(std::env::temp_dir()).unwrap()).is_err());
+}
+
+#[test]
 fn a_mapped_file_is_written_where_it_stands() {
     let file = TemporaryFile::new("write", &[1; 5000]);
     // SAFETY: nothing else changes the file while it is mapped.

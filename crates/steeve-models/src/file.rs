@@ -24,6 +24,7 @@ pub use error::{FileError, InputLength};
 pub use identity::FileIdentity;
 pub use reader::FileReader;
 
+use crate::gguf::{GgufHeader, is_gguf};
 use crate::tflite::{Model, is_tflite};
 
 /// What a file holds. New kinds are new variants, and whoever matches this should be told of them, so it is exhaustive.
@@ -37,6 +38,8 @@ pub enum FileContent {
     Recorded(Box<RecordedGraph>),
     /// A TFLite model.
     Tflite(Box<Model>),
+    /// The header of a GGUF file, of whose data nothing is read.
+    Gguf(Box<GgufHeader>),
     /// The plan of a graph.
     Plan(Box<PlanFile>),
 }
@@ -62,9 +65,14 @@ impl FileReader<'_> {
         if let Some(kind) = self.unread_model_kind() {
             return Err(FileError::Model { file, kind });
         }
+        // What is only called so is a model that can't be read.
+        if is_gguf(self.head()) || self.is_called(".gguf") {
+            let header =
+                self.gguf_header(limit).map_err(|source| FileError::Gguf { file, source: Box::new(source) })?;
+            return Ok(FileContent::Gguf(Box::new(header)));
+        }
         let (is_called_tflite, is_called_graph) = (self.is_called(".tflite"), self.is_called(".graph"));
         let bytes = self.bytes(limit)?;
-        // What is only called so is a model that can't be read.
         if is_tflite(&bytes) || is_called_tflite {
             let model = Model::read(bytes).map_err(|source| FileError::Tflite { file, source })?;
             return Ok(FileContent::Tflite(Box::new(model)));
@@ -85,13 +93,9 @@ impl FileReader<'_> {
         }
     }
 
-    /// Returns the kind of a model that is not read, by its first bytes or its name; `None` for any other file.
+    /// Returns the kind of a model that is not read, by its name; `None` for any other file.
     fn unread_model_kind(&self) -> Option<&'static str> {
-        const KINDS: [(&str, &str); 2] = [(".gguf", "a GGUF"), (".onnx", "an ONNX")];
-        if self.head().starts_with(b"GGUF") {
-            return Some("a GGUF");
-        }
-        KINDS.into_iter().find(|(ending, _)| self.is_called(ending)).map(|(_, kind)| kind)
+        self.is_called(".onnx").then_some("an ONNX")
     }
 }
 

@@ -1,8 +1,9 @@
 //! Random models, and the bodies of the fuzz targets. Tests run them for a moment; `cargo fuzz` for as long as it likes.
 
 use steeve_graph::fuzz::Choices;
-use steeve_graph::{PlanOptions, Unread, plan_tensor_graph};
+use steeve_graph::{InputLimit, PlanOptions, Unread, plan_graph, plan_tensor_graph, replay};
 
+use crate::gguf::{Architecture, GgufHeader, ModelMemory, SessionSize, SmallGguf};
 use crate::tflite::{
     BuiltinOp, DataType, GraphOptions, HeadRecord, KernelSet, Model, Options, SmallModel, TfliteError, TfliteGraph,
     Window, reference_scratch, tflm_placement,
@@ -40,6 +41,22 @@ pub fn tflite(bytes: &[u8]) {
     }
 }
 
+/// Checks that a file is read and planned, and what [`tflite`] checks of any.
+///
+/// # Panics
+///
+/// If it is not: that is what a fuzzer looks for.
+pub fn valid_tflite(bytes: &[u8]) {
+    let model = Model::read(bytes).unwrap_or_else(|error| unreachable!("{error}"));
+    let graph = TfliteGraph::new(&model, GraphOptions::default()).unwrap_or_else(|error| unreachable!("{error}"));
+    let plan = plan_tensor_graph(&graph, &PlanOptions::default().with_unread(Unread::Free));
+    let plan = plan.unwrap_or_else(|error| unreachable!("{}", steeve_graph::ErrorChain(&error)));
+    let head = graph.head_plan(|key| plan.place(key).map(|place| place.offset));
+    let head = head.unwrap_or_else(|error| unreachable!("{error}"));
+    assert!(plan.peak() <= steeve_graph::Bytes(head.tflm_head) || head.is_tflm, "{head:?}");
+    tflite(bytes);
+}
+
 /// Checks that a record can be written and is then read, or that the file is refused for a reason of its own.
 fn assert_survives(model: &Model, record: &HeadRecord) {
     let written = match model.with_record(record) {
@@ -52,6 +69,65 @@ fn assert_survives(model: &Model, record: &HeadRecord) {
     assert_eq!(HeadRecord::of(&again).as_ref().map(Option::as_ref), Ok(Some(record)));
     assert_eq!(again.with_record(record).as_ref(), Ok(&written));
     assert_eq!(tflm_placement(&again, None, &[]), tflm_placement(model, None, &[]));
+}
+
+/// Checks that any GGUF file is refused or read, and any model in it refused or planned; that plans are right, what is on two devices is
+/// what was on one, and a token needs no more than a batch.
+///
+/// # Panics
+///
+/// If it does not: that is what a fuzzer looks for.
+pub fn gguf(bytes: &[u8]) {
+    let Ok(header) = GgufHeader::read(bytes, InputLimit::DEFAULT) else { return };
+    if header.check_data(steeve_graph::Bytes(bytes.len() as u64)).is_ok() {
+        assert!(
+            header.tensors().iter().all(|tensor| tensor.position.0 + tensor.layout.nbytes().0 <= bytes.len() as u64)
+        );
+    }
+    if header.tensors().len() > MOST_TENSORS {
+        return;
+    }
+    let size = SessionSize::new(96, 16);
+    let Ok(one) = ModelMemory::plan(&header, size, 0) else { return };
+    let token = ModelMemory::plan(&header, SessionSize::new(96, 1), 0);
+    assert!(token.is_ok_and(|token| token.devices[0].compute <= one.devices[0].compute));
+    assert_eq!(one.devices[0].weights, header.weights());
+    let Ok(two) = ModelMemory::plan(&header, size, 1) else { unreachable!("the model can be planned on one device") };
+    for memory in [&one, &two] {
+        let plan = plan_graph(&memory.prompt, &PlanOptions::default()).unwrap_or_else(|error| unreachable!("{error}"));
+        replay(&memory.prompt, &plan.places()).unwrap_or_else(|error| unreachable!("{error}"));
+        let planned: u64 = plan.memories().iter().map(|memory| memory.plan.peak().0).sum();
+        assert_eq!(memory.devices.iter().map(|device| device.compute.0).sum::<u64>(), planned);
+    }
+    let weights: u64 = two.devices.iter().map(|device| device.weights.0).sum();
+    assert!(weights >= header.weights().0, "{two:?}");
+}
+
+/// Returns a random language model: of any family, with some values and tensors changed or gone.
+pub fn random_gguf(choices: &mut Choices<'_>) -> SmallGguf {
+    let architecture = Architecture::ALL[choices.below(Architecture::ALL.len())];
+    let mut file = SmallGguf::language_model(architecture, choices.below(1 << 16) as u64);
+    const KEYS: [&str; 8] = [
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.sliding_window",
+        "attention.sliding_window_pattern",
+        "block_count",
+        "expert_used_count",
+        "rope.dimension_count",
+        "embedding_length",
+    ];
+    for _ in 0..choices.below(3) {
+        let key = format!("{}.{}", architecture.name(), KEYS[choices.below(KEYS.len())]);
+        let number = [0, 1, 2, 4, 7, 16, 32, 0x7fff_ffff, u32::MAX][choices.below(9)];
+        file.remove_value(&key);
+        match choices.below(4) {
+            0 => {}
+            1 => file.numbers(&key, &[number, number, number]),
+            _ => file.number(&key, number),
+        }
+    }
+    file
 }
 
 /// Returns a file with some of its bytes changed: single ones, and numbers of 32 bits that become small or large.
@@ -152,6 +228,12 @@ fn random_subgraph(model: &mut SmallModel, choices: &mut Choices<'_>, subgraph: 
             }
         }
     }
-    let output = known[next(known.len())].0;
-    model.io(subgraph, &[input], &[output]);
+    if next(4) == 0 {
+        let unused = shape(&mut next);
+        image(model, unused);
+    }
+    // A subgraph may return what it was given, and name a tensor more than once.
+    let inputs: Vec<usize> = [input].into_iter().chain((0..next(3)).map(|_| known[next(known.len())].0)).collect();
+    let outputs: Vec<usize> = (0..=next(3)).map(|_| known[next(known.len())].0).collect();
+    model.io(subgraph, &inputs, &outputs);
 }

@@ -7,12 +7,15 @@
 //! | feature | what | |
 //! |---|---|---|
 //! | `tflite` (default) | [`tflite`] | models for TensorFlow Lite Micro, which takes a plan from the file |
+//! | `gguf` | [`gguf`] | language models, whose weights are computed with where they are in the file |
 //! | `files` | [`FileReader`], [`FileContent`], [`FileIdentity`], [`write_atomically`] | models, recorded ggml graphs, graphs as text, block lists and plan files, plain or gzip |
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 #[cfg(feature = "files")]
 mod file;
+#[cfg(feature = "gguf")]
+pub mod gguf;
 #[cfg(feature = "tflite")]
 pub mod tflite;
 #[cfg(feature = "fuzz")]

@@ -299,6 +299,56 @@ fn a_plan_is_never_larger_than_the_runtimes_own() {
     }
 }
 
+/// A model with an operator for an accelerator, which reads x and computes y and z, and an operator behind it that reads `later`.
+fn accelerated(later: &str) -> Model {
+    let mut small = SmallModel::new();
+    let commands = small.constant(0, "commands", DataType::INT8, &[4], &[1; 4]);
+    let weights = small.constant(0, "weights", DataType::INT8, &[4], &[1; 4]);
+    let arena = bytes(&mut small, 0, "scratch", 512);
+    let names = ["x", "y", "z", "out"];
+    let [x, y, z, out] = names.map(|name| bytes(&mut small, 0, name, 64));
+    small.custom_operator(0, "ethos-u", &[commands, weights, arena, arena, x], &[y, z]);
+    let later = [x, y, z][names.iter().position(|name| *name == later).unwrap()];
+    small.operator(0, BuiltinOp::RELU, &[later], &[out], Options::Other);
+    small.io(0, &[x], &[y, z, out]);
+    read(&small)
+}
+
+#[test]
+fn an_accelerator_may_write_over_what_it_reads_and_over_nothing_else() {
+    let judge = |later, offsets: [u64; 4]| {
+        let model = accelerated(later);
+        let graph = TfliteGraph::new(&model, GraphOptions::default()).unwrap();
+        let [x, y, z, out] = offsets.map(Some);
+        let record = HeadRecord::new(&model, &[None, None, Some(0), x, y, z, out]).unwrap();
+        let report = graph.check_record(&record).unwrap();
+        report.faults.len() + graph.replay_overlaps(&report.offsets).len()
+    };
+    assert_eq!(judge("y", [0, 0, 64, 512]), 0, "y is written over x, which nothing needs any more");
+    assert_eq!(judge("y", [16, 0, 64, 512]), 0, "wherever it starts");
+    assert_eq!(judge("x", [0, 0, 64, 512]), 1, "x is read again");
+    assert_eq!(judge("y", [0, 64, 80, 512]), 1, "y and z are both results");
+    assert_eq!(judge("y", [0, 64, 128, 64]), 1, "y is an output, and RELU is no accelerator's");
+}
+
+#[test]
+fn the_shape_of_a_reshape_needs_no_bytes_when_it_runs() {
+    let mut small = SmallModel::new();
+    let (x, shape, y) =
+        (bytes(&mut small, 0, "x", 64), bytes(&mut small, 0, "shape", 16), bytes(&mut small, 0, "y", 64));
+    small.operator(0, BuiltinOp(77), &[x], &[shape], Options::Other);
+    small.operator(0, BuiltinOp::RESHAPE, &[x, shape], &[y], Options::Other);
+    small.io(0, &[x], &[y]);
+    let model = read(&small);
+    let graph = TfliteGraph::new(&model, GraphOptions::default()).unwrap();
+    let judge = |shape| {
+        let report = graph.check_record(&HeadRecord::new(&model, &[Some(0), Some(shape), Some(64)]).unwrap()).unwrap();
+        report.faults.len() + graph.replay_overlaps(&report.offsets).len()
+    };
+    // The judge and the replay find that x is overwritten.
+    assert_eq!([judge(64), judge(16)], [0, 2]);
+}
+
 #[test]
 fn what_was_compiled_for_an_accelerator_keeps_its_plan() {
     let mut small = SmallModel::new();
@@ -313,7 +363,6 @@ fn what_was_compiled_for_an_accelerator_keeps_its_plan() {
     let record = HeadRecord::new(&model, &[None, None, Some(0), Some(64), Some(0)]).unwrap();
     assert_eq!(graph.check_record(&record).unwrap().faults, []);
     let error = graph.head_plan(|_| None).unwrap_err();
-    let expected =
-        "TFLite: the plan of the file can't be changed: its operators ethos-u have been compiled for these addresses";
+    let expected = "TFLite: the plan of the file can't be changed: its operators ethos-u have been compiled for the addresses of its record";
     assert_eq!(error.to_string(), expected);
 }

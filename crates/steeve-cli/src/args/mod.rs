@@ -2,6 +2,7 @@
 
 mod diff_args;
 mod estimate_args;
+mod fit_args;
 mod planning_args;
 mod view_args;
 
@@ -15,7 +16,8 @@ use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
 pub(crate) use diff_args::DiffArgs;
 pub(crate) use estimate_args::EstimateArgs;
-pub(crate) use planning_args::{KernelArgs, KernelSetName, PlannedAs, PlanningArgs, StrategyName};
+pub(crate) use fit_args::FitArgs;
+pub(crate) use planning_args::{KernelArgs, KernelSetName, LanguageArgs, PlannedAs, PlanningArgs, StrategyName};
 pub(crate) use view_args::ViewArgs;
 
 use crate::byte_size::{SizeStyle, parse_align, parse_bytes};
@@ -26,8 +28,8 @@ use crate::verbosity::Verbosity;
 
 /// Plans the memory of tensor graphs and block lists: assigns each tensor or block a buffer and an offset, and proves the plan.
 ///
-/// A graph is recorded from ggml (.json, .json.gz), a TFLite model (.tflite), or written as text (.graph), one tensor per
-/// line. A block list is a CSV file with the columns id, lower, upper, size and optionally alignment, offset, buffer,
+/// A graph is recorded from ggml (.json, .json.gz), a TFLite or GGUF model (.tflite, .gguf), or written as text (.graph), one
+/// tensor per line. A block list is a CSV file with the columns id, lower, upper, size and optionally alignment, offset, buffer,
 /// follows, overlaps, distance; a block is live at the steps from lower up to, but not including, upper.
 #[derive(Debug, Parser)]
 #[command(name = "steeve", version, after_help = EXAMPLES, verbatim_doc_comment)]
@@ -64,6 +66,7 @@ Examples:
   steeve plan graph.json.gz -o plan.json        at which offset is each tensor?
   steeve check graph.json.gz plan.json          does this plan hold?
   steeve plan model.tflite -o planned.tflite    how much smaller can this model's arena be?
+  steeve fit graph.json.gz --capacity 64MiB     what has to be done so that it fits?
   steeve plan blocks.csv --capacity 1M          do these blocks fit into 1 MiB?
   steeve estimate -- llama-server -m model.gguf how much memory of each device will this program take?
   steeve record -- python3 transcribe.py        which graphs does this program run with ggml, and how large is each?
@@ -83,6 +86,8 @@ pub(crate) enum CliCommand {
     Show(ShowArgs),
     /// Compares the memory of two plans, lists what has grown, and exits with 1 if a memory is larger.
     Diff(DiffArgs),
+    /// Makes a graph need no more memory than there is, and says what that costs.
+    Fit(FitArgs),
     /// Draws a plan as a map in the terminal, an HTML page or an SVG, or writes it as a C header, JSON or CSV.
     View(ViewArgs),
     /// Runs a program that uses ggml, and records each graph that it allocates as a file.
@@ -143,6 +148,7 @@ Examples:
   steeve plan graphs/ -o plans/                 for the drop-in, which reads them with STEEVE_PLANS=plans
   steeve plan model.tflite -o planned.tflite    the model with its plan, for TensorFlow Lite Micro
   steeve plan model.tflite --overlap tflm-reference
+  steeve plan model.gguf --context 8192 --layers-on-gpu 20    what a language model takes of each device
   steeve plan blocks.csv.gz --strategy best --budget 2s --capacity 64MiB -o plan.json
   echo 'x = input f32[64,32]; y = silu x; z = add y x !output' | steeve plan - --json
 
@@ -153,7 +159,7 @@ best. Ctrl-C ends a search and keeps the best plan so far.
 A graph as text has one tensor per line or between semicolons: label = operation type[shape] sources !flags. Memories, if
 there are several, come first, as in memory gpu align=128, and a tensor is put into one with @gpu.")]
 pub(crate) struct PlanArgs {
-    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite and .csv (plain or .gz) in it,
+    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite, .gguf and .csv (plain or .gz) in it,
     /// a pattern such as 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
@@ -235,7 +241,7 @@ of the ratios over all memories (of graphs: all in which ggml needs any bytes).
 More than 40 files are summed up by folder, unless --rows file says otherwise: the bytes of the first strategy and of the
 last, what that saves, the mean of the ratios and the smallest of them (at best), and how many memories are at their bound.")]
 pub(crate) struct CompareArgs {
-    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite and .csv (plain or .gz) in it,
+    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite, .gguf and .csv (plain or .gz) in it,
     /// a pattern such as 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,

@@ -81,6 +81,45 @@ pub(crate) struct PlanningArgs {
 
     #[command(flatten)]
     pub(crate) kernels: KernelArgs,
+
+    #[command(flatten)]
+    pub(crate) language: LanguageArgs,
+}
+
+/// How large a text a language model is planned for, and where its layers are.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "GGUF models")]
+pub(crate) struct LanguageArgs {
+    /// The longest text, in tokens [default: 4096, or what the model was trained with, if that is less].
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) context: Option<u64>,
+
+    /// The tokens of a prompt that are computed at a time [default: 512].
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) batch: Option<u64>,
+
+    /// How many of the last layers are on a GPU [default: 0].
+    #[arg(long, value_name = "LAYERS")]
+    pub(crate) layers_on_gpu: Option<u64>,
+}
+
+impl LanguageArgs {
+    /// Returns the names of those of these options that are given.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        given([
+            ("--context", self.context.is_some()),
+            ("--batch", self.batch.is_some()),
+            ("--layers-on-gpu", self.layers_on_gpu.is_some()),
+        ])
+    }
+
+    /// Refuses these options for anything but a language model. `kind` is what the file is.
+    pub(crate) fn reject_for(&self, file: &str, kind: &str) -> Result<(), Error> {
+        match self.given().first() {
+            Some(option) => Err(Error::Usage(format!("{file}: {option} is for GGUF models: got {kind}"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What the kernels are like that a TFLite model runs with.
@@ -139,7 +178,7 @@ impl PlanningArgs {
         let (strategy, reuse, unread) = (self.strategy.is_some(), self.reuse.is_some(), self.unread.is_some());
         let own =
             [("--strategy", strategy), ("--reuse", reuse), ("--unread", unread), ("--as", self.planned_as.is_some())];
-        [given(own), self.kernels.given()].concat()
+        [given(own), self.kernels.given(), self.language.given()].concat()
     }
 
     /// Refuses options that contradict each other: a budget is for `best` alone, and `ggml` has its own reuse. Reads no file.
@@ -172,6 +211,7 @@ impl PlanningArgs {
     /// Returns the strategy for a block list. Fails if an option is given that is for graphs alone.
     pub(crate) fn for_blocks(&self, file: &str, search: &SearchArgs) -> Result<Strategy, Error> {
         self.kernels.reject_for(file, "a block list")?;
+        self.language.reject_for(file, "a block list")?;
         if self.reuse.is_some() {
             let why =
                 format!("{file}: --reuse is for graphs: got a block list (its column follows says what is reused)");

@@ -6,7 +6,7 @@
 
 mod estimate_output;
 mod static_ggml;
-mod gguf_header;
+mod model_header;
 mod usage_ledger;
 mod report_reader;
 mod watched_program;
@@ -19,7 +19,7 @@ use std::process::{self, Command};
 use steeve_plan::Clipped;
 
 use self::estimate_output::Estimate;
-use self::gguf_header::model_header;
+use self::model_header::model_header;
 use self::usage_ledger::UsageLedger;
 use self::watched_program::{ProgramEnd, ScratchFolder, WatchLimits, WatchedProgram, watch};
 use crate::args::EstimateArgs;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::Cell;
+use steeve_models::gguf::DeviceMemory;
 use steeve_plan::Bytes;
 
 use crate::args::{PlanArgs, PlannedAs, StrategyName};
@@ -11,6 +12,7 @@ use crate::byte_size::SizeStyle;
 use crate::comparison_table::geometric_mean;
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
+use crate::graph::LanguageNeeds;
 use crate::input_file::InputFile;
 use crate::input_source::{InputSource, input_sources};
 use crate::json_lines::{ResultLine, print_line};
@@ -83,7 +85,9 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
         };
         worst = worst.max(if row.figures.fits() { ExitStatus::Success } else { ExitStatus::Negative });
         if args.output.json {
-            bar.suspended(|| print_line(stdout, &ResultLine::new(&row.file, &row.figures)))?;
+            bar.suspended(|| {
+                print_line(stdout, &ResultLine::new(&row.file, &row.figures).with_needs(row.needs.as_ref()))
+            })?;
         }
         rows.push(row);
     }
@@ -91,6 +95,7 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
     if !args.output.json && !rows.is_empty() {
         let shown = show(&rows, args.output.sizes());
         writeln!(stdout, "{}", shown.trim_fmt()).map_err(Error::Output)?;
+        show_needs(&rows, args.output.sizes(), stdout).map_err(Error::Output)?;
     }
     // Not every file has every memory, but one of them has each that is named.
     if !rows.is_empty() {
@@ -105,6 +110,8 @@ struct PlannedRow {
     name: String,
     file: String,
     figures: PlanFigures,
+    /// What a language model takes of each device beside that.
+    needs: Option<LanguageNeeds>,
 }
 
 fn plan_file(
@@ -132,9 +139,9 @@ fn plan_file(
         return Err(Error::Usage(why));
     }
     if let (InputFile::Graph(graph), Some(OutputTarget::Folder(_))) = (&input, &args.out)
-        && graph.model().is_some()
+        && let Some(kind) = graph.model_kind()
     {
-        let why = format!("{source}: --out FOLDER is for graphs of ggml: got a TFLite model; name a file");
+        let why = format!("{source}: --out FOLDER is for graphs of ggml: got {kind}; name a file");
         return Err(Error::Usage(why));
     }
     let planned = planner.make(source, input)?;
@@ -147,8 +154,9 @@ fn plan_file(
         Some(OutputTarget::Folder(folder)) => write_to_folder(folder, &planned, inputs, args, verbosity)?,
     }
     let (name, file, figures) = (source.short_name(), source.to_string(), planned.figures().clone());
+    let needs = planned.language_needs();
     verbosity.detail(|| format!("{file}: planned in {}", text_table::format_time(figures.time)));
-    Ok(PlannedRow { name, file, figures })
+    Ok(PlannedRow { name, file, figures, needs })
 }
 
 fn write_to_file(out: &OutputFile, planned: &PlannedFile, verbosity: Verbosity) -> Result<(), Error> {
@@ -300,6 +308,30 @@ struct PlanTableLine<'a> {
 /// Returns the text of a cell without a figure.
 fn nothing() -> String {
     "-".to_owned()
+}
+
+/// Prints for each language model what it takes of each device.
+fn show_needs(rows: &[PlannedRow], sizes: SizeStyle, stdout: &mut dyn Write) -> std::io::Result<()> {
+    for row in rows {
+        let Some(LanguageNeeds { size, devices }) = &row.needs else { continue };
+        writeln!(stdout, "\n{}: context {}, batch {}", row.name, size.context, size.batch)?;
+        let header = ["device", "weights", "caches", "compute", "total"];
+        let mut shown = text_table::new_table(header.into_iter().map(str::to_owned));
+        let cells = |name: &str, bytes: [Bytes; 4]| {
+            [Cell::new(name)].into_iter().chain(bytes.map(|bytes| Cell::new(sizes.show(bytes)))).collect::<Vec<_>>()
+        };
+        for it in devices {
+            shown.add_row(cells(&it.name, [it.weights, it.caches, it.compute, it.total()]));
+        }
+        if devices.len() > 1 {
+            let total = |of: fn(&DeviceMemory) -> Bytes| sum(devices.iter().map(of));
+            let totals =
+                [total(|it| it.weights), total(|it| it.caches), total(|it| it.compute), total(DeviceMemory::total)];
+            shown.add_row(cells("total", totals));
+        }
+        writeln!(stdout, "{}", shown.trim_fmt())?;
+    }
+    Ok(())
 }
 
 /// Returns a table with a row per memory and, for several memories, one for all of them.

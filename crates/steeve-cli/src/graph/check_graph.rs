@@ -29,7 +29,7 @@ pub(crate) fn check_graph(
     args: &CheckArgs,
     output: &mut CheckOutput<'_>,
 ) -> Result<ExitStatus, Error> {
-    let graph = graph.limited(&args.limits)?;
+    let graph = graph.sized(&args.planning.language)?.limited(&args.limits)?;
     let graph = match &plan {
         // What a plan was made as, it is held to.
         Some((_, plan)) if plan.planned_as.as_deref() == Some(DROP_IN) => graph.for_drop_in()?,
@@ -87,7 +87,7 @@ pub(crate) fn check_recorded(
 ) -> Result<ExitStatus, Error> {
     let record = recorded.model().map(ModelFile::record).transpose()?.flatten();
     let Some(record) = record else { return Err(Error::NotAPlan { file: file.to_owned() }) };
-    let graph = graph.limited(&args.limits)?.planned_as(&args.planning)?;
+    let graph = graph.sized(&args.planning.language)?.limited(&args.limits)?.planned_as(&args.planning)?;
     let model = graph.model().ok_or_else(|| Error::NotAPlan { file: file.to_owned() })?;
     check_record(&graph, model, (file, &record), args.limits.capacities()?, output)
 }
@@ -99,12 +99,8 @@ fn check_record(
     capacities: Capacities<'_>,
     output: &mut CheckOutput<'_>,
 ) -> Result<ExitStatus, Error> {
-    let report = model.check_record(record)?;
+    let (report, faults) = model.judge(record)?;
     let title = PlanTitle { file, plan: "the record", kind: PlanKind::Given };
-    let mut faults: Vec<CheckFault> = report.faults.iter().map(|fault| model.record_fault(fault)).collect();
-    if faults.is_empty() {
-        faults = model.replay_overlaps(&report.offsets)?;
-    }
     let Some(head) = report.head.map(Bytes).filter(|_| faults.is_empty()) else {
         let answer = output.does_not_hold(&title, &faults)?;
         if let Some(kernels) = model.kernels_that_allow(record)? {

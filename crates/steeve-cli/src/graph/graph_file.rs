@@ -7,8 +7,9 @@ use steeve_graph::{
     AssignedGraph, Bytes, Fusion, Id, IdVec, Memory, MemoryId, RecordedGraph, TensorId, Unread, ggml_placement,
 };
 
+use super::language_file::LanguageFile;
 use super::model_file::ModelFile;
-use crate::args::{KernelArgs, LimitArgs, PlanningArgs};
+use crate::args::{KernelArgs, LanguageArgs, LimitArgs, PlanningArgs};
 use crate::error::{Error, ErrorChain};
 use crate::plan_figures::{EnginePlanner, sum};
 
@@ -31,6 +32,8 @@ pub(crate) struct GraphFile {
     engine_bytes: OnceCell<IdVec<MemoryId, Option<Bytes>>>,
     /// The model that it is the graph of.
     model: Option<Box<ModelFile>>,
+    /// The language model that it is a graph of.
+    language: Option<Box<LanguageFile>>,
 }
 
 impl GraphFile {
@@ -50,12 +53,43 @@ impl GraphFile {
             answer: None,
             engine_bytes: OnceCell::new(),
             model: None,
+            language: None,
         }
     }
 
     pub(crate) fn of_model(file: String, model: ModelFile) -> Self {
         let assigned = model.assigned().clone();
         Self { model: Some(Box::new(model)), ..Self::text(file, assigned) }
+    }
+
+    pub(crate) fn of_language_model(file: String, model: LanguageFile) -> Self {
+        let assigned = model.memory().prompt.clone();
+        Self { language: Some(Box::new(model)), ..Self::text(file, assigned) }
+    }
+
+    /// Returns the language model that it is a graph of; `None` for all others.
+    pub(crate) fn language_model(&self) -> Option<&LanguageFile> {
+        self.language.as_deref()
+    }
+
+    /// Returns the kind of model that it is the graph of, with an article; `None` for a recorded or written graph.
+    pub(crate) fn model_kind(&self) -> Option<&'static str> {
+        match (&self.model, &self.language) {
+            (Some(_), _) => Some("a TFLite model"),
+            (None, Some(_)) => Some("a GGUF model"),
+            (None, None) => None,
+        }
+    }
+
+    /// Returns the graph of a language model for the size that the command line asks for.
+    pub(crate) fn sized(self, args: &LanguageArgs) -> Result<Self, Error> {
+        match &self.language {
+            Some(model) if !args.given().is_empty() => {
+                Ok(Self::of_language_model(self.file.clone(), model.with_size(args)?))
+            }
+            Some(_) => Ok(self),
+            None => args.reject_for(&self.file, self.model_kind().unwrap_or("a graph")).map(|()| self),
+        }
     }
 
     /// Returns the model that it is the graph of; `None` for a recorded or written graph.
@@ -91,7 +125,10 @@ impl GraphFile {
                 self.with_kernels(&planning.kernels)
             }
             None => {
-                planning.kernels.reject_for(&self.file, "a graph")?;
+                planning.kernels.reject_for(&self.file, self.model_kind().unwrap_or("a graph"))?;
+                if let Some(kind) = self.model_kind().filter(|_| planning.planned_as.is_some()) {
+                    return Err(Error::Usage(format!("{}: --as is for graphs of ggml: got {kind}", self.file)));
+                }
                 if planning.planned_as.is_some() { self.for_drop_in() } else { Ok(self) }
             }
         }

@@ -9,6 +9,7 @@ mod check_graph;
 mod compare_graph;
 mod graph_csv;
 mod graph_file;
+mod language_file;
 mod model_file;
 mod solve_graph;
 
@@ -16,5 +17,6 @@ pub(crate) use check_graph::{check_graph, check_recorded};
 pub(crate) use compare_graph::{compare_graph, graph_comparison, model_comparison};
 pub(crate) use graph_csv::graph_csv;
 pub(crate) use graph_file::GraphFile;
+pub(crate) use language_file::{LanguageFile, LanguageNeeds};
 pub(crate) use model_file::{ModelFile, describe_head};
 pub(crate) use solve_graph::{SolvedGraph, capacity_errors, solve_graph, solve_graph_watched};

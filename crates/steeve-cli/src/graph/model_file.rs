@@ -163,7 +163,7 @@ impl ModelFile {
 
     /// Runs the kernels' reads and writes byte by byte where a result and a source overlap at these offsets, in the order of the
     /// model's tensors.
-    pub(crate) fn replay_overlaps(&self, offsets: &[Option<i64>]) -> Result<Vec<CheckFault>, Error> {
+    fn replay_overlaps(&self, offsets: &[Option<i64>]) -> Result<Vec<CheckFault>, Error> {
         let faults = self.graph()?.replay_overlaps(offsets);
         Ok(faults.iter().map(|fault| CheckFault::new("overlap", fault.to_string())).collect())
     }
@@ -189,10 +189,19 @@ impl ModelFile {
         self.result(HeadRecord::of(&self.model))
     }
 
-    /// Judges a record for this model.
-    pub(crate) fn check_record(&self, record: &HeadRecord) -> Result<RecordReport, Error> {
-        let report = self.graph()?.check_record(record);
-        self.result(report)
+    /// Judges a record for this model. Where no fault is found, the kernels' reads and writes are run as well.
+    pub(crate) fn judge(&self, record: &HeadRecord) -> Result<(RecordReport, Vec<CheckFault>), Error> {
+        let report = self.result(self.graph()?.check_record(record))?;
+        let faults = match report.faults.as_slice() {
+            [] => self.replay_overlaps(&report.offsets)?,
+            faults => faults.iter().map(|fault| self.record_fault(fault)).collect(),
+        };
+        Ok((report, faults))
+    }
+
+    /// Refuses a model that no plan can be made for, as its operators have their addresses in them.
+    pub(crate) fn check_not_compiled(&self) -> Result<(), Error> {
+        self.result(self.model.check_not_compiled())
     }
 
     /// Returns the option that says of which kernels a record can be right that is wrong for others.
@@ -201,7 +210,7 @@ impl ModelFile {
         let in_place = KernelArgs { in_place: reference, ..KernelArgs::default() };
         let overlap = KernelArgs { overlap: reference, ..KernelArgs::default() };
         for (kernels, option) in [(in_place, "--in-place tflm-reference"), (overlap, "--overlap tflm-reference")] {
-            if self.with_kernels(&kernels)?.check_record(record)?.faults.is_empty() {
+            if self.with_kernels(&kernels)?.judge(record)?.1.is_empty() {
                 return Ok(Some(option));
             }
         }
@@ -209,7 +218,7 @@ impl ModelFile {
     }
 
     /// Returns a fault of a record with the numbers of its tensors.
-    pub(crate) fn record_fault(&self, fault: &RecordFault) -> CheckFault {
+    fn record_fault(&self, fault: &RecordFault) -> CheckFault {
         let number = |index: &TensorIndex| self.model.tensors().position(|it| it == *index).map(|it| it as u64);
         let (kind, tensors) = match fault {
             RecordFault::Count { .. } => ("count", Vec::new()),

@@ -9,6 +9,7 @@ use steeve_plan::Clipped;
 use steeve_plan::csv::{CsvError, TableError};
 use steeve_plan::file::JsonError;
 
+use crate::gguf::GgufError;
 use crate::tflite::TfliteError;
 
 /// Why a file can't be planned. Each names the file as the caller did.
@@ -45,6 +46,9 @@ pub enum FileError {
     /// It is no TFLite model that can be planned.
     #[error("{file}: cannot be used as a model")]
     Tflite { file: String, source: TfliteError },
+    /// It is no GGUF file that can be read.
+    #[error("{file}: cannot be used as a model")]
+    Gguf { file: String, source: Box<GgufError> },
     /// It is a list without blocks.
     #[error("{file}: no blocks: expected a line for each below the header")]
     NoBlocks { file: String },

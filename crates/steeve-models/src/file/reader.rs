@@ -12,6 +12,7 @@ use flate2::read::MultiGzDecoder;
 use steeve_graph::{Bytes, InputLimit};
 
 use super::{FileError, InputLength};
+use crate::gguf::{GgufError, GgufHeader};
 
 /// An opened file, of which nothing but the first bytes is read yet.
 ///
@@ -101,6 +102,15 @@ impl<'a> FileReader<'a> {
             Ok(_) => Ok(()),
             Err(error) => Err(read_error(self.name.clone(), error, self.compression)),
         }
+    }
+
+    /// Reads the header of a GGUF file of at most `limit` bytes, and nothing behind it.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it is damaged, see [`GgufHeader::read`].
+    pub(super) fn gguf_header(self, limit: InputLimit) -> Result<GgufHeader, GgufError> {
+        GgufHeader::read(BufReader::new(Cursor::new(self.head).chain(self.rest)), limit)
     }
 
     /// Reads everything.

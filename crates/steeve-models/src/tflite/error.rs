@@ -108,7 +108,7 @@ pub enum TfliteError {
     },
     /// Operators have been compiled with the addresses of the record that the file has.
     #[error(
-        "TFLite: the plan of the file can't be changed: its operators {operator} have been compiled for these addresses"
+        "TFLite: the plan of the file can't be changed: its operators {operator} have been compiled for the addresses of its record"
     )]
     Compiled {
         /// The name of the operators.

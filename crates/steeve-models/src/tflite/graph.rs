@@ -139,11 +139,7 @@ impl<'m> TfliteGraph<'m> {
 
     /// Returns the operator that a node runs.
     pub fn operator(&self, node: TfliteKey) -> Option<&'m Operator> {
-        let step = self.step(node)?;
-        match step.kind {
-            StepKind::Operator(index) => self.model.subgraphs.get(step.subgraph)?.operators.get(index),
-            _ => None,
-        }
+        self.step(node)?.operator(self.model)
     }
 
     pub(crate) fn kind(&self, tensor: TensorIndex) -> TensorKind {

@@ -38,9 +38,7 @@ impl TfliteGraph<'_> {
     /// If an offset is not a multiple of 16 below 2^31, or operators have been compiled for an accelerator, with the addresses of
     /// the record that the file has.
     pub fn head_plan(&self, place: impl Fn(TfliteKey) -> Option<Offset>) -> Result<HeadPlan, TfliteError> {
-        if let Some(operator) = self.model.accelerator() {
-            return Err(TfliteError::Compiled { operator: operator.into() });
-        }
+        self.model.check_not_compiled()?;
         let lives = self.lives();
         let wish = |(position, tensor)| match (self.kinds[position], lives[position]) {
             (TensorKind::Planned(_), Some(_)) => place(TfliteKey::Tensor(tensor)).map(|offset| offset.0),

@@ -8,6 +8,7 @@ use super::error::TfliteError;
 use super::graph::{TfliteGraph, TfliteKey};
 use super::greedy::tflm_placement;
 use super::model::TensorIndex;
+use super::program::ProgramStep;
 use super::record::HeadRecord;
 use super::sizes::{HEAD_ALIGN, TensorKind};
 
@@ -183,7 +184,8 @@ impl TfliteGraph<'_> {
         };
         self.program.inputs.iter().for_each(|input| use_at(*input, 0));
         for (number, step) in self.program.steps.iter().enumerate() {
-            step.results.iter().chain(&step.reads).for_each(|tensor| use_at(*tensor, number + 1));
+            let reads = step.reads.iter().filter(|tensor| !self.is_shape_alone(step, **tensor));
+            step.results.iter().chain(reads).for_each(|tensor| use_at(*tensor, number + 1));
         }
         self.program.outputs.iter().for_each(|output| use_at(*output, end));
         for (life, kind) in lives.iter_mut().zip(&self.kinds) {
@@ -233,11 +235,24 @@ impl TfliteGraph<'_> {
         found
     }
 
+    /// Returns whether a step names a tensor only as the shape of a `RESHAPE`. No kernel reads that, as the result has its shape
+    /// from the file, and compilers count on it.
+    fn is_shape_alone(&self, step: &ProgramStep, tensor: TensorIndex) -> bool {
+        let Some(op) = step.operator(self.model) else { return false };
+        let mut slots = (0..op.inputs.len()).filter(|slot| op.inputs[*slot] == Some(tensor.tensor));
+        let is_operand = tensor.subgraph == step.subgraph && op.inputs.contains(&Some(tensor.tensor));
+        is_operand && slots.all(|slot| !self.model.is_read(op, slot)) && !op.outputs.contains(&tensor.tensor)
+    }
+
     /// Returns whether a kernel allows that `result` shares bytes with `source`, which it reads.
     fn allows(&self, source: &Placed, result: &Placed) -> bool {
         let born = result.life.first;
         if source.life.last != born || source.life.first == born || born == 0 {
             return false;
+        }
+        // Its compiler has ordered what it reads and writes.
+        if self.program.steps[born - 1].operator(self.model).is_some_and(|op| self.model.is_accelerated(op)) {
+            return self.program.steps[born - 1].reads.contains(&source.tensor);
         }
         let (node, read) = (TfliteKey::Tensor(result.tensor), TfliteKey::Tensor(source.tensor));
         if self.program.steps[born - 1].results.first() != Some(&result.tensor) {

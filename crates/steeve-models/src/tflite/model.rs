@@ -291,11 +291,34 @@ impl Model {
         first.into_iter().chain(second)
     }
 
+    /// Returns whether the kernel of an operator reads what is in a slot, and not only its shape or nothing at all.
+    pub(crate) fn is_read(&self, operator: &Operator, slot: usize) -> bool {
+        // A RESHAPE has the shape of its result from the file.
+        self.builtin(operator) != BuiltinOp::RESHAPE || slot == 0
+    }
+
+    /// Returns whether an operator was compiled for an accelerator.
+    pub(crate) fn is_accelerated(&self, operator: &Operator) -> bool {
+        self.op_name(operator) == ETHOS_U
+    }
+
     /// Returns the name of operators that were compiled for an accelerator with all addresses in the head, if there are any: those
     /// that Arm's compiler Vela makes.
     pub fn accelerator(&self) -> Option<&str> {
         let mut operators = self.subgraphs.iter().flat_map(|subgraph| &subgraph.operators);
-        operators.find(|op| self.op_name(op) == ETHOS_U).map(|_| ETHOS_U)
+        operators.find(|op| self.is_accelerated(op)).map(|_| ETHOS_U)
+    }
+
+    /// Refuses a model whose operators were compiled for an accelerator: the addresses are in them, so a plan would be of no use.
+    ///
+    /// # Errors
+    ///
+    /// If there are such operators.
+    pub fn check_not_compiled(&self) -> Result<(), TfliteError> {
+        match self.accelerator() {
+            Some(operator) => Err(TfliteError::Compiled { operator: operator.into() }),
+            None => Ok(()),
+        }
     }
 
     /// Returns the tensors that stand for all memory that an accelerator uses: other tensors are located in them, where the
@@ -303,7 +326,7 @@ impl Model {
     pub(crate) fn accelerator_arenas(&self) -> BTreeSet<TensorIndex> {
         let mut arenas = BTreeSet::new();
         for (number, subgraph) in self.subgraphs.iter().enumerate() {
-            for op in subgraph.operators.iter().filter(|op| self.op_name(op) == ETHOS_U) {
+            for op in subgraph.operators.iter().filter(|op| self.is_accelerated(op)) {
                 // Commands and weights come first, then slow and fast memory, then what is read.
                 let slots = op.inputs.iter().skip(2).take(2).flatten();
                 arenas.extend(slots.map(|tensor| TensorIndex::new(number, *tensor)));

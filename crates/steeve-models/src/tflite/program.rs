@@ -14,6 +14,8 @@
 //! Invariant: the live ranges cover every call of the program, whatever the version of the runtime makes of calls
 //! ([`TflmLifetimes`](super::lifetimes::TflmLifetimes)).
 
+use std::collections::BTreeSet;
+
 use super::error::TfliteError;
 use super::model::{Model, Operator, TensorIndex};
 use super::sizes::{FlatIndex, TensorKind};
@@ -42,6 +44,14 @@ pub(crate) struct ProgramStep {
     pub(crate) results: Vec<TensorIndex>,
     /// Tensors that are read, or written again.
     pub(crate) reads: Vec<TensorIndex>,
+}
+
+impl ProgramStep {
+    /// Returns the operator that runs, or starts to call; `None` where no operator starts.
+    pub(crate) fn operator<'m>(&self, model: &'m Model) -> Option<&'m Operator> {
+        let StepKind::Operator(index) = self.kind else { return None };
+        model.subgraphs.get(self.subgraph)?.operators.get(index)
+    }
 }
 
 /// The steps of a model.
@@ -130,9 +140,12 @@ impl<'m> Walk<'m> {
         tensors
     }
 
-    /// Splits what a step computes into tensors that get their bytes there, and those that have them already.
+    /// Splits what a step computes into tensors that get their bytes there, and those that have them already. It may name a tensor
+    /// more than once: a loop returns what it does not change.
     fn write(&mut self, tensors: impl Iterator<Item = TensorIndex>) -> (Vec<TensorIndex>, Vec<TensorIndex>) {
-        let tensors: Vec<_> = tensors.filter(|tensor| self.is_planned(*tensor)).collect();
+        let mut tensors: Vec<_> = tensors.filter(|tensor| self.is_planned(*tensor)).collect();
+        let mut seen = BTreeSet::new();
+        tensors.retain(|tensor| seen.insert(*tensor));
         tensors.into_iter().partition(|tensor| self.create(*tensor))
     }
 

@@ -10,7 +10,6 @@ use steeve_graph::TensorGraph;
 use super::graph::{TfliteGraph, TfliteKey};
 use super::kernels::Operand;
 use super::model::{Operator, TensorIndex};
-use super::program::StepKind;
 use super::sizes::{TensorKind, byte_count};
 use super::walk::{Walk, WalkEvent};
 
@@ -63,11 +62,11 @@ impl TfliteGraph<'_> {
     pub fn replay_overlaps(&self, offsets: &[Option<i64>]) -> Vec<OverlapFault> {
         let mut faults = Vec::new();
         for (number, step) in self.program.steps.iter().enumerate() {
-            let StepKind::Operator(index) = step.kind else { continue };
-            let Some(op) = self.model.subgraphs[step.subgraph].operators.get(index) else { continue };
+            // An accelerator runs in an order that its compiler knows.
+            let Some(op) = step.operator(self.model).filter(|op| !self.model.is_accelerated(op)) else { continue };
             for output in &op.outputs {
                 let result = TensorIndex::new(step.subgraph, *output);
-                for (slot, input) in op.inputs.iter().enumerate() {
+                for (slot, input) in op.inputs.iter().enumerate().filter(|(slot, _)| self.model.is_read(op, *slot)) {
                     let Some(source) = input.map(|input| TensorIndex::new(step.subgraph, input)) else { continue };
                     let fault = self.replay_pair(offsets, op, slot, source, result);
                     faults.extend(fault.map(|(byte, written)| OverlapFault {

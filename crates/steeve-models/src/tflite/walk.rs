@@ -138,10 +138,12 @@ impl Axis {
         (skipped < self.filter && position < self.input).then_some(position)
     }
 
-    /// Returns all positions of the image that are in the window at `output`.
+    /// Returns all positions of the image that are in the window at `output`. A window may be much larger than its image.
     fn positions(&self, output: i64) -> impl Iterator<Item = i64> + use<> {
-        let (origin, dilation, input) = (output * self.stride - self.pad, self.dilation, self.input);
-        (0..self.filter).map(move |step| origin + step * dilation).filter(move |it| (0..input).contains(it))
+        let (dilation, input) = (self.dilation, self.input);
+        let end = output * self.stride - self.pad + self.filter * dilation;
+        let first = self.first(output);
+        std::iter::successors(first, move |it| Some(it + dilation)).take_while(move |it| *it < end.min(input))
     }
 
     /// Returns, for each position of the result and one more, the first position of the image that is in its window or a

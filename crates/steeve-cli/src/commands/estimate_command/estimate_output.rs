@@ -8,7 +8,7 @@ use comfy_table::Cell;
 use serde::Serialize;
 use steeve_plan::Bytes;
 
-use super::gguf_header::ModelHeader;
+use super::model_header::ModelHeader;
 use super::report_reader::ContextContents;
 use super::usage_ledger::{ByteOrigin, DeviceUse, MemoryUse, UsageLedger};
 use super::watched_program::ProgramEnd;
