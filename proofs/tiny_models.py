@@ -26,6 +26,8 @@ class Model:
     def __init__(self, path: Path, family: str, seed: int, layers: int) -> None:
         self.random = numpy.random.default_rng(seed)
         self.family, self.layers = family, layers
+        # llama.cpp takes qwen2 only if the heads of the queries fill the width.
+        self.head = WIDTH // HEADS if family == "qwen2" else HEAD
         self.writer = gguf.GGUFWriter(path, family)
         self.values()
         self.vocabulary()
@@ -38,8 +40,8 @@ class Model:
         writer.add_feed_forward_length(HIDDEN)
         writer.add_head_count(HEADS)
         writer.add_head_count_kv(KV_HEADS)
-        writer.add_key_length(HEAD)
-        writer.add_value_length(HEAD)
+        writer.add_key_length(self.head)
+        writer.add_value_length(self.head)
         writer.add_layer_norm_rms_eps(1e-6)
 
     def vocabulary(self) -> None:
@@ -78,14 +80,14 @@ class Model:
     def layer(self, number: int) -> None:
         name = f"blk.{number}."
         self.norm(name + "attn_norm.weight", WIDTH)
-        for projection, to in (("attn_q", HEADS * HEAD), ("attn_k", KV_HEADS * HEAD), ("attn_v", KV_HEADS * HEAD)):
+        for projection, to in (("attn_q", HEADS * self.head), ("attn_k", KV_HEADS * self.head), ("attn_v", KV_HEADS * self.head)):
             self.add(f"{name}{projection}.weight", to, WIDTH, scale=1.5)
             if self.family == "qwen2":
                 self.writer.add_tensor(f"{name}{projection}.bias", self.random.standard_normal(to).astype(numpy.float32))
         if self.family in ("qwen3", "qwen3moe", "gemma3"):
-            self.norm(name + "attn_q_norm.weight", HEAD)
-            self.norm(name + "attn_k_norm.weight", HEAD)
-        self.add(name + "attn_output.weight", WIDTH, HEADS * HEAD)
+            self.norm(name + "attn_q_norm.weight", self.head)
+            self.norm(name + "attn_k_norm.weight", self.head)
+        self.add(name + "attn_output.weight", WIDTH, HEADS * self.head)
         if self.family == "gemma3":
             self.norm(name + "post_attention_norm.weight", WIDTH)
             self.norm(name + "post_ffw_norm.weight", WIDTH)

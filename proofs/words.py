@@ -1,6 +1,6 @@
 """Says what the example `generate` says of a model beside what llama.cpp says of it.
 
-    python3 proofs/words.py GENERATE MODEL [--tokens 64] [--prompts 10] [--exact]
+    python3 proofs/words.py GENERATE MODEL [--tokens 64] [--prompts 10] [--exact] [--plan STEEVE] [--small]
 
 GENERATE is the built example, MODEL a GGUF file; llama.cpp is the one in the package xllamacpp. Both run on one thread, with flash
 attention and caches of 16 bits. For each of ten prompts llama.cpp's first tokens (greedy) are compared with ours, and the logarithms of the
@@ -10,6 +10,8 @@ two programs are there.
 Quantised weights are multiplied by activations that are rounded as well, which each program does in its own way. So with --exact the same
 model with weights of 32 bits (made here, in a temporary folder) is the truth: there both must agree to 0.03, and with quantised weights
 we may be at most 1.1 times as far from it as llama.cpp is, on average.
+
+With --plan the command `steeve` must say of the model, from its header, exactly the bytes that the example then takes.
 
 Prints one line: the tokens that were compared, how many prompts were equal to the end, the mean and the largest distance. Fails with
 the reason if the programs disagree. --small says that the model is random and tiny: prompts are numbers of tokens then.
@@ -23,7 +25,6 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from pathlib import Path
 
 PROMPTS = [
     "The capital of France is",
@@ -132,6 +133,16 @@ def field(model: str, key: str) -> object:
     return found.contents() if found else None
 
 
+def check_plan(steeve: str, model: str, context: int, taken: list[dict]) -> None:
+    """What the header says is what was taken."""
+    command = [steeve, "plan", model, "--json", "--context", str(context), "--batch", "512"]
+    planned = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["devices"]
+    said = [(device["device"], device["weights"] + device["caches"], device["compute"]) for device in planned]
+    took = [(device["device"], device["placed"], device["compute"]) for device in taken]
+    if said != took:
+        sys.exit(f"steeve plan says {said}, taken were {took}")
+
+
 def without_quantising(model: str, folder: str) -> str:
     """The same model with weights of 32 bits."""
     import gguf
@@ -164,6 +175,7 @@ def main() -> None:
     options.add_argument("--context", type=int, default=1024)
     options.add_argument("--exact", action="store_true")
     options.add_argument("--small", action="store_true")
+    options.add_argument("--plan", metavar="STEEVE")
     asked = options.parse_args()
     theirs, ours = Theirs(asked.model, asked.context), Ours(asked.generate, asked.model, asked.context)
     vocabulary = None
@@ -203,8 +215,12 @@ def main() -> None:
                 )
         apart += rows
         texts.append((tokens, given, answer, said, judged))
+    if asked.plan:
+        check_plan(asked.plan, asked.model, asked.context, ours.figures["devices"])
     line = f"{compared} tokens of {len(prompts)} prompts, {equal} equal to the end, {by_rounding} until two were closer than rounding"
     line += f", distance mean {mean(flat(apart)):.4f}, largest {max(flat(apart)):.4f}"
+    if asked.small and mean(flat(apart)) > EXACT:
+        sys.exit(f"the programs are {mean(flat(apart)):.4f} apart on average, more than {EXACT}: {line}")
     if asked.exact:
         with tempfile.TemporaryDirectory() as folder:
             exact = without_quantising(asked.model, folder)

@@ -79,6 +79,10 @@ mod plan_file;
 mod survivors;
 mod replay;
 
+// From a graph to one that computes the same in less memory.
+mod tile;
+mod fit;
+
 // From a caller's own graph to a plan by its keys.
 mod tensor_graph;
 mod keyed_plan;
@@ -93,6 +97,7 @@ pub use dependencies::{Dependency, Hazard};
 pub use dtype::{DataType, UnknownDataType};
 pub use error::{ErrorChain, GraphError, Named, OperandLayouts};
 pub use fingerprint::Fingerprint;
+pub use fit::{DoesNotFit, FitAction, FitCost, FitError, FitOptions, FitStep, Fitted, fit};
 pub use fits::{PlanMismatch, TensorChange};
 pub use fusion::Fusion;
 pub use ggml::{GgmlPlace, GgmlPlacement, ggml_placement};
@@ -130,6 +135,7 @@ pub use survivors::Survivors;
 pub use tensor::{Flags, Tensor, TensorId, Tensors, View};
 pub use tensor_graph::{KeyedGraph, TensorGraph, TensorGraphError};
 pub use text::{TextError, TextFault};
+pub use tile::{RowChain, RowChains, TileError, tile};
 pub use together::{PlansTogether, TogetherError, fit_buffers, plan_together, share_buffers};
 
 /// The examples of the page that registries show.

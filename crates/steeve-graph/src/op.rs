@@ -10,6 +10,7 @@ use steeve_plan::Bytes;
 
 use crate::call::{Directions, Gated, ReadCall, SwigluOai};
 use crate::shape::{ShapeRule, attention, elementwise, image, matrix, reduce, rows, view};
+use crate::tile::row_rules::{self as by_row, RowRule};
 use crate::{
     Convolution, DataType, FlashAttention, Interpolation, Layout, Pool, Rope, SoftMax, SortOrder, TensorId, Window,
 };
@@ -27,6 +28,8 @@ pub(crate) struct OpEntry {
     pub(crate) read: Option<ReadCall>,
     /// The source whose memory the result is a view of, as for views and cache writes.
     pub(crate) view_of: Option<usize>,
+    /// Along which dimensions it is row-wise; none at all without a rule.
+    pub(crate) rows: Option<RowRule>,
     ggml_in_place: bool,
     /// One bit per source slot.
     overwrites: u16,
@@ -34,7 +37,16 @@ pub(crate) struct OpEntry {
 }
 
 const fn entry(name: &'static str) -> OpEntry {
-    OpEntry { name, rule: None, read: None, view_of: None, ggml_in_place: false, overwrites: 0, writes: true }
+    OpEntry {
+        name,
+        rule: None,
+        read: None,
+        view_of: None,
+        rows: None,
+        ggml_in_place: false,
+        overwrites: 0,
+        writes: true,
+    }
 }
 
 impl OpEntry {
@@ -50,6 +62,11 @@ impl OpEntry {
 
     const fn view_of(mut self, slot: usize) -> Self {
         self.view_of = Some(slot);
+        self
+    }
+
+    const fn rows(mut self, rows: RowRule) -> Self {
+        self.rows = Some(rows);
         self
     }
 
@@ -161,11 +178,12 @@ macro_rules! operations {
 // write i as soon as it has read i. That is safe for equal layouts in any order of elements and with any number of
 // threads.
 const UNARY: &OpEntry =
-    &entry("UNARY").rule(elementwise::unary).call(|node| node.unary()).ggml_in_place().overwrites(0);
+    &entry("UNARY").rule(elementwise::unary).rows(by_row::same).call(|node| node.unary()).ggml_in_place().overwrites(0);
 
 // With two sources a GLU is elementwise in both; ggml just does not list it. With one source the result is half as
 // wide, which the demand for equal layouts excludes.
-const GLU: &OpEntry = &entry("GLU").rule(elementwise::glu).call(|node| node.glu()).overwrites(0).overwrites(1);
+const GLU: &OpEntry =
+    &entry("GLU").rule(elementwise::glu).rows(by_row::glu).call(|node| node.glu()).overwrites(0).overwrites(1);
 
 const OTHER: &OpEntry = &entry("");
 
@@ -173,73 +191,73 @@ operations! {
     /// No operation: a leaf, or a plain view.
     None => entry("NONE").writes_nothing();
     /// A copy. Never in place: copying bytes onto themselves with `memcpy` is undefined in C, and ggml does not.
-    Dup [a] => entry("DUP").rule(elementwise::same);
+    Dup [a] => entry("DUP").rule(elementwise::same).rows(by_row::same);
     /// `a + b`, where `b` may be repeated. Elementwise in `a`, and in `b` when it is not repeated, which equal layouts
     /// say.
-    Add [a, b] => entry("ADD").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    Add [a, b] => entry("ADD").rule(elementwise::broadcast).rows(by_row::broadcast).ggml_in_place().overwrites(0).overwrites(1);
     /// Adds to each row of `a` the row of `b` that `ids` names. Elementwise in `a`; rows of `b` are read in any order
     /// and more than once, so even an equal layout does not make it safe.
-    AddId [a, b, ids] => entry("ADD_ID").rule(elementwise::add_id).ggml_in_place().overwrites(0);
+    AddId [a, b, ids] => entry("ADD_ID").rule(elementwise::add_id).rows(by_row::add_id).ggml_in_place().overwrites(0);
     /// Adds one number to all elements. That number is read for each of them, so it stays.
-    Add1 [a, b] => entry("ADD1").rule(elementwise::add1).ggml_in_place().overwrites(0);
+    Add1 [a, b] => entry("ADD1").rule(elementwise::add1).rows(by_row::with_number).ggml_in_place().overwrites(0);
     /// `a - b`, as [`Add`](Self::Add).
-    Sub [a, b] => entry("SUB").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    Sub [a, b] => entry("SUB").rule(elementwise::broadcast).rows(by_row::broadcast).ggml_in_place().overwrites(0).overwrites(1);
     /// `a * b`, as [`Add`](Self::Add).
-    Mul [a, b] => entry("MUL").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    Mul [a, b] => entry("MUL").rule(elementwise::broadcast).rows(by_row::broadcast).ggml_in_place().overwrites(0).overwrites(1);
     /// `a / b`, as [`Add`](Self::Add).
-    Div [a, b] => entry("DIV").rule(elementwise::broadcast).ggml_in_place().overwrites(0).overwrites(1);
+    Div [a, b] => entry("DIV").rule(elementwise::broadcast).rows(by_row::broadcast).ggml_in_place().overwrites(0).overwrites(1);
     /// The square.
-    Sqr [a] => entry("SQR").rule(elementwise::same).ggml_in_place().overwrites(0);
+    Sqr [a] => entry("SQR").rule(elementwise::same).rows(by_row::same).ggml_in_place().overwrites(0);
     /// The square root.
-    Sqrt [a] => entry("SQRT").rule(elementwise::same).ggml_in_place().overwrites(0);
+    Sqrt [a] => entry("SQRT").rule(elementwise::same).rows(by_row::same).ggml_in_place().overwrites(0);
     /// The natural logarithm.
-    Log [a] => entry("LOG").rule(elementwise::same).ggml_in_place().overwrites(0);
+    Log [a] => entry("LOG").rule(elementwise::same).rows(by_row::same).ggml_in_place().overwrites(0);
     /// The sum of all elements. Never in place: one element of the result needs all of the source.
     Sum [a] => entry("SUM").rule(reduce::sum);
     /// The sum of each row.
-    SumRows [a] => entry("SUM_ROWS").rule(reduce::sum_rows);
+    SumRows [a] => entry("SUM_ROWS").rule(reduce::sum_rows).rows(by_row::per_row);
     /// The mean of each row.
-    Mean [a] => entry("MEAN").rule(reduce::mean);
+    Mean [a] => entry("MEAN").rule(reduce::mean).rows(by_row::per_row);
     /// Repeats a tensor to fill a larger shape. Never in place: an element is read again for each repetition.
-    Repeat [a] => entry("REPEAT").rule(rows::repeat);
+    Repeat [a] => entry("REPEAT").rule(rows::repeat).rows(by_row::repeat);
     /// Joins two tensors along one dimension.
-    Concat [a, b] with (dim: usize = count(0, "dim")) => entry("CONCAT").rule(rows::concat);
+    Concat [a, b] with (dim: usize = count(0, "dim")) => entry("CONCAT").rule(rows::concat).rows(by_row::concat);
     /// The gradient of silu, from the gradient of its result and its source. Elementwise in both.
-    SiluBack [gradient, a] => entry("SILU_BACK").rule(elementwise::same_pair).ggml_in_place().overwrites(0).overwrites(1);
+    SiluBack [gradient, a] => entry("SILU_BACK").rule(elementwise::same_pair).rows(by_row::same).ggml_in_place().overwrites(0).overwrites(1);
     /// Subtracts the mean and divides by the deviation, row by row. A row's numbers are known before any of it is
     /// written, and the last pass is elementwise (ggml builds such a node in place too, on request).
-    Norm [a] with (epsilon: f32 = float(0, "epsilon")) => entry("NORM").rule(elementwise::same).overwrites(0);
+    Norm [a] with (epsilon: f32 = float(0, "epsilon")) => entry("NORM").rule(elementwise::same).rows(by_row::of_rows).overwrites(0);
     /// Divides each row by its root mean square. Safe as [`Norm`](Self::Norm).
     RmsNorm [a] with (
         epsilon: f32 = float(0, "epsilon"),
-    ) => entry("RMS_NORM").rule(elementwise::same).ggml_in_place().overwrites(0);
+    ) => entry("RMS_NORM").rule(elementwise::same).rows(by_row::of_rows).ggml_in_place().overwrites(0);
     /// The gradient of rms_norm, from the gradient of its result (slot 0) and its source (slot 1). ggml's kernel
     /// first copies slot 1 into the result and adds slot 0 afterwards: the result may be written over slot 1, while
     /// slot 0 would be lost before it is added.
     RmsNormBack [gradient, a] with (
         epsilon: f32 = float(0, "epsilon"),
-    ) => entry("RMS_NORM_BACK").rule(elementwise::same_pair).ggml_in_place().overwrites(1);
+    ) => entry("RMS_NORM_BACK").rule(elementwise::same_pair).rows(by_row::of_rows).ggml_in_place().overwrites(1);
     /// [`Norm`](Self::Norm) over groups of channels. A group reads nothing but itself, and all of it before the last,
     /// elementwise pass.
     GroupNorm [a] with (
         groups: u32 = groups(),
         epsilon: f32 = float(1, "epsilon"),
-    ) => entry("GROUP_NORM").rule(elementwise::same).overwrites(0);
+    ) => entry("GROUP_NORM").rule(elementwise::same).rows(by_row::of_cubes).overwrites(0);
     /// Divides each row by its length. Safe as [`Norm`](Self::Norm).
-    L2Norm [a] with (epsilon: f32 = float(0, "epsilon")) => entry("L2_NORM").rule(elementwise::same).overwrites(0);
+    L2Norm [a] with (epsilon: f32 = float(0, "epsilon")) => entry("L2_NORM").rule(elementwise::same).rows(by_row::of_rows).overwrites(0);
     /// The matrix product, with the rows of `a` as columns. Never in place: an element needs a whole row of each.
-    MulMat [a, b] => entry("MUL_MAT").rule(matrix::mul_mat);
+    MulMat [a, b] => entry("MUL_MAT").rule(matrix::mul_mat).rows(by_row::mul_mat);
     /// The matrix product with the experts that `ids` names.
-    MulMatId [experts, b, ids] => entry("MUL_MAT_ID").rule(matrix::mul_mat_id);
+    MulMatId [experts, b, ids] => entry("MUL_MAT_ID").rule(matrix::mul_mat_id).rows(by_row::mul_mat_id);
     /// Multiplies by a number and adds one.
     Scale [a] with (
         factor: f32 = float(0, "factor"),
         bias: f32 = float_or(1, 0.0),
-    ) => entry("SCALE").rule(elementwise::scale).ggml_in_place().overwrites(0);
+    ) => entry("SCALE").rule(elementwise::scale).rows(by_row::same).ggml_in_place().overwrites(0);
     /// Copies `a` into the memory of `b`. Its result is a view already; a cast that owns its result changes the type.
-    Cpy [a, b] => entry("CPY").rule(view::cpy).view_of(1);
+    Cpy [a, b] => entry("CPY").rule(view::cpy).rows(by_row::cpy).view_of(1);
     /// A copy without gaps. Never in place, as [`Dup`](Self::Dup): otherwise it reorders elements.
-    Cont [a] => entry("CONT").rule(elementwise::cont);
+    Cont [a] => entry("CONT").rule(elementwise::cont).rows(by_row::in_order);
     /// A view of all elements in another shape.
     Reshape [a] => entry("RESHAPE").rule(view::reshape).view_of(0).writes_nothing();
     /// A part of a tensor.
@@ -249,75 +267,75 @@ operations! {
     /// The first two dimensions exchanged.
     Transpose [a] => entry("TRANSPOSE").rule(view::transpose).view_of(0).writes_nothing();
     /// The rows that `ids` names. Never in place: rows are read in any order, and more than once.
-    GetRows [a, ids] => entry("GET_ROWS").rule(rows::get_rows);
+    GetRows [a, ids] => entry("GET_ROWS").rule(rows::get_rows).rows(by_row::get_rows);
     /// Writes rows into a tensor, at the places that `ids` names. Its result is a view of that tensor.
     SetRows [rows, ids, target] => entry("SET_ROWS").rule(rows::set_rows).view_of(2);
     /// Minus infinity above the diagonal.
     DiagMaskInf [a] with (
         past: u32 = count(0, "past"),
-    ) => entry("DIAG_MASK_INF").rule(elementwise::same).ggml_in_place().overwrites(0);
+    ) => entry("DIAG_MASK_INF").rule(elementwise::same).rows(by_row::of_planes).ggml_in_place().overwrites(0);
     /// Zero above the diagonal.
     DiagMaskZero [a] with (
         past: u32 = count(0, "past"),
-    ) => entry("DIAG_MASK_ZERO").rule(elementwise::same).ggml_in_place().overwrites(0);
+    ) => entry("DIAG_MASK_ZERO").rule(elementwise::same).rows(by_row::of_planes).ggml_in_place().overwrites(0);
     /// Soft-max of each row, after a scale and a mask. A row is read in full before its last, elementwise pass; the
     /// mask is not overwritten, because the same row of it serves many heads.
     SoftMax [a] optional [mask, sinks] with (
         soft_max: SoftMax = soft_max(),
-    ) => entry("SOFT_MAX").rule(attention::soft_max).ggml_in_place().overwrites(0);
+    ) => entry("SOFT_MAX").rule(attention::soft_max).rows(by_row::soft_max).ggml_in_place().overwrites(0);
     /// The gradient of soft_max, from the gradient of its result (slot 0) and its result (slot 1). ggml's kernel
     /// copies slot 0 into the result and multiplies by slot 1 afterwards: the result may be written over slot 0 only.
     SoftMaxBack [gradient, result] with (
         soft_max: SoftMax = soft_max_back(),
-    ) => entry("SOFT_MAX_BACK").rule(elementwise::same_pair).ggml_in_place().overwrites(0);
+    ) => entry("SOFT_MAX_BACK").rule(elementwise::same_pair).rows(by_row::of_rows).ggml_in_place().overwrites(0);
     /// Rotates pairs of elements by their position. A pair is read before it is written, and no other element needs
     /// it; positions and frequencies are read for every row.
     Rope [a, positions] optional [factors] with (
         rope: Rope = rope(),
-    ) => entry("ROPE").rule(attention::rope).ggml_in_place().overwrites(0);
+    ) => entry("ROPE").rule(attention::rope).rows(by_row::rope).ggml_in_place().overwrites(0);
     /// The gradient of rope, which rotates back.
     RopeBack [a, positions] optional [factors] with (
         rope: Rope = rope(),
-    ) => entry("ROPE_BACK").rule(attention::rope).ggml_in_place().overwrites(0);
+    ) => entry("ROPE_BACK").rule(attention::rope).rows(by_row::rope).ggml_in_place().overwrites(0);
     /// Limits each element from below and above. Elementwise; ggml lists it since the versions after 0.21.
     Clamp [a] with (
         min: f32 = float(0, "min"),
         max: f32 = float(1, "max"),
-    ) => entry("CLAMP").rule(elementwise::same).overwrites(0);
+    ) => entry("CLAMP").rule(elementwise::same).rows(by_row::same).overwrites(0);
     /// Multiplies negative elements by a slope. Elementwise.
-    LeakyRelu [a] with (slope: f32 = float(0, "slope")) => entry("LEAKY_RELU").rule(elementwise::same).overwrites(0);
+    LeakyRelu [a] with (slope: f32 = float(0, "slope")) => entry("LEAKY_RELU").rule(elementwise::same).rows(by_row::same).overwrites(0);
     /// Copies the patches of an image under a convolution kernel, so that a matrix product convolves.
     Im2col [kernel, image] with (
         convolution: Convolution = convolution(),
         directions: Directions = directions(),
         dtype: DataType = dtype(7),
-    ) => entry("IM2COL").rule(image::im2col);
+    ) => entry("IM2COL").rule(image::im2col).rows(by_row::im2col);
     /// The maximum or mean of each window of a row.
     Pool1d [a] with (
         pool: Pool = pool(),
         size: u32 = count(1, "size"),
         stride: u32 = count(2, "stride"),
         padding: u32 = count(3, "padding"),
-    ) => entry("POOL_1D").rule(image::pool_1d);
+    ) => entry("POOL_1D").rule(image::pool_1d).rows(by_row::per_row);
     /// The maximum or mean of each window of a plane.
-    Pool2d [a] with (pool: Pool = pool(), window: Window = window()) => entry("POOL_2D").rule(image::pool_2d);
+    Pool2d [a] with (pool: Pool = pool(), window: Window = window()) => entry("POOL_2D").rule(image::pool_2d).rows(by_row::of_planes);
     /// A larger image, interpolated.
-    Upscale [a] with (interpolation: Interpolation = interpolation()) => entry("UPSCALE").rule(image::upscale);
+    Upscale [a] with (interpolation: Interpolation = interpolation()) => entry("UPSCALE").rule(image::upscale).rows(by_row::of_cubes);
     /// Zeros around a tensor.
     Pad [a] with (before: [u32; 4] = padding(0), behind: [u32; 4] = padding(1)) => entry("PAD").rule(image::pad);
     /// The order that sorts each row. Never in place: the type differs.
-    Argsort [a] with (order: SortOrder = order()) => entry("ARGSORT").rule(reduce::argsort);
+    Argsort [a] with (order: SortOrder = order()) => entry("ARGSORT").rule(reduce::argsort).rows(by_row::of_rows);
     /// The positions of the largest elements of each row.
-    TopK [a] with (k: u64 = count(0, "k")) => entry("TOP_K").rule(reduce::top_k);
+    TopK [a] with (k: u64 = count(0, "k")) => entry("TOP_K").rule(reduce::top_k).rows(by_row::per_row);
     /// One number everywhere. The source gives the shape and is not read.
     Fill optional [like] with (
         value: f32 = float(0, "value"),
-    ) => entry("FILL").rule(elementwise::fill).ggml_in_place().overwrites(0);
+    ) => entry("FILL").rule(elementwise::fill).rows(by_row::fill).ggml_in_place().overwrites(0);
     /// Attention in one step. Never in place: each row of the result needs all keys and values, and `q` has another
     /// order of dimensions.
     FlashAttnExt [q, k, v] optional [mask, sinks] with (
         attention: FlashAttention = attention(),
-    ) => entry("FLASH_ATTN_EXT").rule(attention::flash_attn_ext);
+    ) => entry("FLASH_ATTN_EXT").rule(attention::flash_attn_ext).rows(by_row::flash_attn_ext);
     /// ggml's `CUSTOM`, a function in C: what it reads when is not known. Callers' own operations are `Op::Other`.
     Custom => entry("CUSTOM").rule(view::custom);
 }

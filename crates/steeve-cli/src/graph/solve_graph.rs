@@ -1,7 +1,7 @@
 //! One graph in, one proven plan per memory out, with its figures and with why it does not fit.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use steeve_graph::{
     Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Reuse, SearchProgress,
@@ -21,6 +21,16 @@ pub(crate) struct SolvedGraph {
     /// Proven; but where a verdict says that it does not fit, it passes the capacity.
     pub(crate) plan: GraphPlan,
     pub(crate) figures: PlanFigures,
+}
+
+impl SolvedGraph {
+    /// Returns what a plan that was made in another way amounts to.
+    pub(crate) fn of_plan(graph: &GraphFile, plan: GraphPlan, capacities: Capacities<'_>, time: Duration) -> Self {
+        let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacities)).collect();
+        let PlanOptions { strategy, reuse, unread, .. } = *plan.options();
+        let (strategy, reuse, unread) = (strategy.name(), Some(reuse.name()), Some(unread.name()));
+        Self { plan, figures: PlanFigures { strategy, engine: graph.engine(), reuse, unread, time, memories } }
+    }
 }
 
 /// Plans a graph. A capacity is asked of each memory for itself, after it has been planned.

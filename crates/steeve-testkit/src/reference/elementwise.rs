@@ -47,6 +47,11 @@ pub(super) fn diag_mask(call: &NodeCall<'_>, masked: f64) -> ExpectedValues {
     })
 }
 
+/// One number everywhere; a source gives only the shape.
+pub(super) fn fill(call: &NodeCall<'_>) -> ExpectedValues {
+    call.each(|_| BoundedValue::exact(call.float(0)))
+}
+
 pub(super) fn unary(call: &NodeCall<'_>) -> ExpectedValues {
     let a = call.source(0);
     let numbers: [f64; 4] = std::array::from_fn(|index| call.float(index));
@@ -64,7 +69,6 @@ pub(super) fn unary(call: &NodeCall<'_>) -> ExpectedValues {
             Op::LeakyRelu => {
                 BoundedValue::near(if x < 0.0 { x * numbers[0] } else { x }, ROUNDING * (x * numbers[0]).abs())
             }
-            Op::Fill => BoundedValue::exact(numbers[0]),
             Op::Unary(kind) => function(kind, x, numbers),
             op => panic!("{op:?} is no function of one element"),
         }

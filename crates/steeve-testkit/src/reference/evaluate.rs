@@ -136,9 +136,8 @@ pub(super) fn evaluate(call: &NodeCall<'_>) -> ExpectedValues {
         Op::Add | Op::Sub | Op::Mul | Op::Div => elementwise::binary(call),
         Op::Add1 => elementwise::add_one(call),
         Op::AddId => elementwise::add_id(call),
-        Op::Sqr | Op::Sqrt | Op::Log | Op::Scale | Op::Clamp | Op::LeakyRelu | Op::Fill | Op::Unary(_) => {
-            elementwise::unary(call)
-        }
+        Op::Sqr | Op::Sqrt | Op::Log | Op::Scale | Op::Clamp | Op::LeakyRelu | Op::Unary(_) => elementwise::unary(call),
+        Op::Fill => elementwise::fill(call),
         Op::SiluBack => elementwise::silu_back(call),
         Op::Glu(kind) => elementwise::glu(call, kind),
         Op::DiagMaskInf => elementwise::diag_mask(call, f64::NEG_INFINITY),

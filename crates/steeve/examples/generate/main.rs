@@ -62,6 +62,14 @@ fn run(options: &Options) -> Result<(), Failure> {
     let mut session = Session::new(file.load(size, &devices)?, &devices)?;
     let mut sampler = Sampler::new(options.temperature, options.seed);
 
+    if options.warm_up {
+        session.feed(&prompt)?;
+        // A GPU is recorded at the second run of a graph.
+        for _ in 0..3.min(options.count.saturating_sub(1)) {
+            session.feed(&prompt[..1])?;
+        }
+        session.restart();
+    }
     let start = Instant::now();
     let mut scores = session.feed(&prompt)?;
     let prompt_seconds = start.elapsed().as_secs_f64();

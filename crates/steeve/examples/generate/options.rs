@@ -64,6 +64,10 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     pub(crate) answer: Vec<i32>,
 
+    /// Computes the text once before, untimed, so that the figures are those of a program that has been running.
+    #[arg(long)]
+    pub(crate) warm_up: bool,
+
     /// Goes on after a token that ends the text.
     #[arg(long)]
     pub(crate) ignore_end: bool,

@@ -56,6 +56,11 @@ impl Session {
         Ok(scores)
     }
 
+    /// Forgets the text. What the caches have of it is written over before it is seen.
+    pub(crate) fn restart(&mut self) {
+        self.past = 0;
+    }
+
     fn compute(&mut self, tokens: &[i32]) -> Result<Vec<f32>, Failure> {
         let (past, count) = (self.past, tokens.len() as u64);
         let shape = self.model.step_shape(past, count);
