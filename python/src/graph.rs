@@ -508,7 +508,7 @@ impl PyGraph {
     ) -> PyResult<Vec<PyFault>> {
         let data = self.with_kernels(py, Kernels::new(py, in_place, overlap, scratch)?)?;
         let file = match plan.map(|plan| GivenPlan::of(py, plan)).transpose()? {
-            Some(GivenPlan::File(file)) => file,
+            Some(GivenPlan::File(file)) => *file,
             Some(GivenPlan::Record(record)) => return data.check_record(py, &record),
             None => match data.record(py)? {
                 Some(record) => return data.check_record(py, &record),

@@ -22,7 +22,7 @@ pub(crate) struct PyPlanFile {
 
 /// A plan as an argument.
 pub(crate) enum GivenPlan {
-    File(PyPlanFile),
+    File(Box<PyPlanFile>),
     /// The record in a TFLite model.
     Record(HeadRecord),
 }
@@ -31,13 +31,13 @@ impl GivenPlan {
     /// Takes a plan file that was read, or reads a path.
     pub(crate) fn of(py: Python<'_>, plan: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(file) = plan.cast::<PyPlanFile>() {
-            return Ok(Self::File(file.get().clone()));
+            return Ok(Self::File(Box::new(file.get().clone())));
         }
         let path: PathBuf =
             plan.extract().map_err(|_| wrong_type("plan", None, "a path or what steeve.read made of one", plan))?;
         let name = path.display().to_string();
         match read_content(py, &path, None)? {
-            FileContent::Plan(file) => Ok(Self::File(PyPlanFile::new(*file, name))),
+            FileContent::Plan(file) => Ok(Self::File(Box::new(PyPlanFile::new(*file, name)))),
             FileContent::Tflite(model) => match HeadRecord::of(&model) {
                 Ok(Some(record)) => Ok(Self::Record(record)),
                 Ok(None) => Err(invalid_file(py, &name, format!("{name}: a model without the record of a plan"))),
@@ -50,7 +50,7 @@ impl GivenPlan {
     /// Returns the plan file; a record is refused.
     pub(crate) fn into_file(self, py: Python<'_>) -> PyResult<PyPlanFile> {
         match self {
-            Self::File(file) => Ok(file),
+            Self::File(file) => Ok(*file),
             Self::Record(_) => Err(invalid_argument(
                 py,
                 "plan",
