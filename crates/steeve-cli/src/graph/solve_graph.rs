@@ -65,7 +65,8 @@ pub(crate) fn solve_graph_watched(
 }
 
 fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -> MemoryFigures {
-    let (peak, at_least) = (memory.plan.peak(), memory.at_least);
+    let unused = graph.model().map_or(Bytes::ZERO, ModelFile::unused_bytes);
+    let (peak, at_least) = (memory.plan.peak().max(unused), memory.at_least.max(unused));
     let verdict = match capacities.of(graph.memory_name(memory.memory)) {
         Some(capacity) if at_least > capacity => Verdict::CannotFit,
         Some(capacity) if peak > capacity => Verdict::NotFound,
@@ -77,7 +78,10 @@ fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -
         peak,
         at_least,
         verdict,
-        chunks: memory.plan.buffers().as_slice().to_vec(),
+        chunks: match peak > memory.plan.peak() {
+            true => vec![peak],
+            false => memory.plan.buffers().as_slice().to_vec(),
+        },
         engine: graph.engine_bytes(memory.memory),
     }
 }
