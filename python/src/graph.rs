@@ -10,7 +10,10 @@ use steeve_graph::{
     AssignedGraph, Bytes, Flags, GraphPlan, Id, KeyedGraph, MatchMemories, Memory, MemoryId, Op, PlanFault,
     PlanOptions, RecordedGraph, Reuse, TensorId, Unread, check_plan_file, plan_graph_watched,
 };
-use steeve_models::tflite::{GraphOptions, HeadPlan, KernelSet, Model, TfliteGraph, TfliteKey, reference_scratch};
+use steeve_models::tflite::{
+    GraphOptions, HeadPlan, HeadRecord, KernelSet, Model, TensorIndex, TfliteError, TfliteGraph, TfliteKey,
+    reference_scratch, uniform_scratch,
+};
 use steeve_view::PlanMap;
 
 use crate::blocks::{does_not_fit, read_align};
@@ -18,7 +21,7 @@ use crate::copies::Reduced;
 use crate::error::{invalid_argument, invalid_input, locked, unlocked, wrong_type};
 use crate::numbers::number;
 use crate::plan::{Planned, PyPlan};
-use crate::plan_file::PyPlanFile;
+use crate::plan_file::GivenPlan;
 use crate::search::{SearchSettings, SearchWatcher};
 use crate::text::{optional_text, text};
 
@@ -43,6 +46,8 @@ struct ModelData {
     model: Arc<Model>,
     options: GraphOptions,
     keyed: KeyedGraph<TfliteKey>,
+    /// The bytes that any plan takes for tensors that nothing uses.
+    unused: u64,
 }
 
 impl GraphData {
@@ -77,16 +82,19 @@ impl GraphData {
     /// Takes a model, with what is known of the kernels that run it.
     pub(crate) fn of_model(py: Python<'_>, model: Arc<Model>, kernels: Kernels, title: String) -> PyResult<Self> {
         let set = |is_reference| if is_reference { KernelSet::TflmReference } else { KernelSet::Any };
+        let mut scratch = reference_scratch(&model);
+        scratch.extend(uniform_scratch(&model, kernels.scratch.unwrap_or(0)));
         let options = GraphOptions::default()
             .with_in_place(set(kernels.in_place))
             .with_overlap(set(kernels.overlap))
-            .with_scratch(reference_scratch(&model));
-        let keyed = TfliteGraph::new(&model, options.clone()).map_err(|error| invalid_input(py, &error))?;
-        let keyed = KeyedGraph::new(&keyed).map_err(|error| invalid_input(py, &error))?;
+            .with_scratch(scratch);
+        let graph = TfliteGraph::new(&model, options.clone()).map_err(|error| invalid_input(py, &error))?;
+        let unused = graph.unused_bytes();
+        let keyed = KeyedGraph::new(&graph).map_err(|error| invalid_input(py, &error))?;
         let assigned = keyed.assigned().clone();
         let mut order: Vec<TensorId> = assigned.graph().tensors().ids().collect();
         order.sort_by_key(|id| keyed.key(*id));
-        Ok(Self { model: Some(ModelData { model, options, keyed }), ..Self::new(assigned, order, title) })
+        Ok(Self { model: Some(ModelData { model, options, keyed, unused }), ..Self::new(assigned, order, title) })
     }
 
     pub(crate) fn order(&self) -> &[TensorId] {
@@ -99,6 +107,11 @@ impl GraphData {
 
     pub(crate) fn is_model(&self) -> bool {
         self.model.is_some()
+    }
+
+    /// Returns the bytes that any plan takes for tensors that nothing uses.
+    pub(crate) fn unused_bytes(&self) -> u64 {
+        self.model.as_ref().map_or(0, |it| it.unused)
     }
 
     /// Finds a tensor by its number or name.
@@ -157,7 +170,7 @@ impl GraphData {
 
     /// Returns the model with the record of a plan.
     pub(crate) fn planned_model(&self, py: Python<'_>, plan: &GraphPlan) -> PyResult<(Vec<u8>, HeadPlan)> {
-        let Some(ModelData { model, options, keyed }) = &self.model else {
+        let Some(ModelData { model, options, keyed, .. }) = &self.model else {
             let what = "not the plan of a TFLite model: expected .json, .html, .svg or .h";
             return Err(invalid_argument(py, "path", None, what));
         };
@@ -169,7 +182,35 @@ impl GraphData {
             let head = graph.head_plan(|key| Some(plan.place(keyed.number(key)?)?.offset))?;
             Ok((model.with_record(&head.record)?, head))
         };
-        made().map_err(|error: steeve_models::tflite::TfliteError| invalid_input(py, &error))
+        made().map_err(|error: TfliteError| invalid_input(py, &error))
+    }
+
+    /// Returns the record of the model that this is the graph of.
+    fn record(&self, py: Python<'_>) -> PyResult<Option<HeadRecord>> {
+        let Some(ModelData { model, .. }) = &self.model else { return Ok(None) };
+        HeadRecord::of(model).map_err(|error| invalid_input(py, &error))
+    }
+
+    /// Judges a record for the model that this is the graph of. Where no fault is found, kernels' reads and writes are run as well.
+    fn check_record(&self, py: Python<'_>, record: &HeadRecord) -> PyResult<Vec<PyFault>> {
+        let Some(ModelData { model, options, keyed, .. }) = &self.model else {
+            return Err(invalid_argument(py, "plan", None, "the record of a model: the graph is not one of a model"));
+        };
+        let number = |index| keyed.number(TfliteKey::Tensor(index)).and_then(|id| self.numbers.get(&id).copied());
+        let judged = unlocked(py, || {
+            let graph = TfliteGraph::new(model, options.clone())?;
+            let report = graph.check_record(record)?;
+            let late = if report.faults.is_empty() { graph.replay_overlaps(&report.offsets) } else { Vec::new() };
+            Ok((report.faults, late))
+        })?;
+        let (faults, late) = judged.map_err(|error: TfliteError| invalid_input(py, &error))?;
+        let fault = |kind: &str, tensors: Vec<TensorIndex>, message| PyFault {
+            kind: kind.to_owned(),
+            tensors: tensors.into_iter().filter_map(number).collect(),
+            message,
+        };
+        let faults = faults.iter().map(|it| fault(it.kind(), it.tensors(), it.to_string()));
+        Ok(faults.chain(late.iter().map(|it| fault("overlap", Vec::new(), it.to_string()))).collect())
     }
 
     /// Returns the graph with other limits for its memories.
@@ -215,10 +256,17 @@ pub(crate) fn find_tensor(
 pub(crate) struct Kernels {
     in_place: bool,
     overlap: bool,
+    /// Bytes that the kernel of each operator needs beside its operands, if the caller says so.
+    scratch: Option<u64>,
 }
 
 impl Kernels {
-    fn new(py: Python<'_>, in_place: Option<&Bound<'_, PyAny>>, overlap: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        in_place: Option<&Bound<'_, PyAny>>,
+        overlap: Option<&Bound<'_, PyAny>>,
+        scratch: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         let read = |argument, name| match optional_text(argument, name)?.as_deref() {
             None => Ok(false),
             Some("tflm-reference") => Ok(true),
@@ -228,7 +276,8 @@ impl Kernels {
             }
         };
         let (in_place, overlap) = (read("in_place", in_place)?, read("overlap", overlap)?);
-        Ok(Self { in_place: in_place || overlap, overlap })
+        let scratch = scratch.map(|scratch| number("scratch", scratch)).transpose()?;
+        Ok(Self { in_place: in_place || overlap, overlap, scratch })
     }
 }
 
@@ -370,6 +419,7 @@ impl PyGraph {
     /// - `reuse`: which results are written over a source in place: 'more' (default), 'ggml' or 'none'.
     /// - `unread`: how long tensors live that no node reads: 'keep', 'free-inputs' (default) or 'free' (default for models).
     /// - `in_place`, `overlap`: for TFLite models, 'tflm-reference' if the reference kernels of TensorFlow Lite Micro run it.
+    /// - `scratch`: for TFLite models, the bytes that the kernel of each operator needs beside its operands.
     /// - `strategy`: 'fast' (default), 'best', or 'ggml', which is ggml's own plan; `budget`, `threads` and `progress` are those of
     ///   `steeve.plan`.
     ///
@@ -379,7 +429,7 @@ impl PyGraph {
     /// >>> y = builder.node("y", 4096, [x])
     /// >>> builder.build().plan()
     /// <steeve.Plan of 1 nodes: peak=8192, optimal, ... s>
-    #[pyo3(signature = (*, align=None, capacity=None, max_buffer=None, reuse=None, unread=None, in_place=None, overlap=None, strategy=None, budget=None, threads=None, progress=None))]
+    #[pyo3(signature = (*, align=None, capacity=None, max_buffer=None, reuse=None, unread=None, in_place=None, overlap=None, scratch=None, strategy=None, budget=None, threads=None, progress=None))]
     #[allow(clippy::too_many_arguments, reason = "they are the keywords of a Python function")]
     fn plan(
         &self,
@@ -391,6 +441,7 @@ impl PyGraph {
         unread: Option<&Bound<'_, PyAny>>,
         in_place: Option<&Bound<'_, PyAny>>,
         overlap: Option<&Bound<'_, PyAny>>,
+        scratch: Option<&Bound<'_, PyAny>>,
         strategy: Option<&Bound<'_, PyAny>>,
         budget: Option<&Bound<'_, PyAny>>,
         threads: Option<&Bound<'_, PyAny>>,
@@ -398,7 +449,10 @@ impl PyGraph {
     ) -> PyResult<PyPlan> {
         let settings = SearchSettings::new(py, strategy, budget, threads)?;
         let options = self.options(py, settings, reuse, unread)?;
-        let data = self.with_kernels(py, Kernels::new(py, in_place, overlap)?)?;
+        let data = self.with_kernels(py, Kernels::new(py, in_place, overlap, scratch)?)?;
+        if let Some(ModelData { model, .. }) = &data.model {
+            model.check_not_compiled().map_err(|error| invalid_input(py, &error))?;
+        }
         let [align, max_buffer] = [("align", align), ("max_buffer", max_buffer)]
             .map(|(argument, value)| value.map(|value| number(argument, value)).transpose());
         let assigned = data.limited(py, align?, max_buffer?)?;
@@ -420,26 +474,68 @@ impl PyGraph {
         }
     }
 
-    /// Return the plan of a plan file (a path, or what `steeve.read` made of one), proven for this graph.
-    fn load(&self, py: Python<'_>, plan: &Bound<'_, PyAny>) -> PyResult<PyPlan> {
-        let file = PyPlanFile::of(py, plan)?;
+    /// Return the plan of a plan file (a path, or what `steeve.read` made of one), proven for this graph. Of a model, `in_place` and
+    /// `overlap` are what it was planned with.
+    #[pyo3(signature = (plan, *, in_place=None, overlap=None, scratch=None))]
+    fn load(
+        &self,
+        py: Python<'_>,
+        plan: &Bound<'_, PyAny>,
+        in_place: Option<&Bound<'_, PyAny>>,
+        overlap: Option<&Bound<'_, PyAny>>,
+        scratch: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyPlan> {
+        let data = self.with_kernels(py, Kernels::new(py, in_place, overlap, scratch)?)?;
+        let file = GivenPlan::of(py, plan)?.into_file(py)?;
         let start = std::time::Instant::now();
-        let loaded = unlocked(py, || GraphPlan::from_file(file.file(), &self.data.assigned, MatchMemories::ByName))?;
+        let loaded = unlocked(py, || GraphPlan::from_file(file.file(), &data.assigned, MatchMemories::ByName))?;
         let plan = loaded.map_err(|fault| file.wrong(py, &fault))?;
-        Ok(self.plan_from(self.data.clone(), plan, start.elapsed().as_secs_f64()))
+        Ok(self.plan_from(data, plan, start.elapsed().as_secs_f64()))
     }
 
     /// Check a plan file (a path, or what `steeve.read` made of one) for this graph. Return everything that is wrong with it.
-    fn check(&self, py: Python<'_>, plan: &Bound<'_, PyAny>) -> PyResult<Vec<PyFault>> {
-        let file = PyPlanFile::of(py, plan)?;
-        let checked = unlocked(py, || check_plan_file(file.file(), &self.data.assigned, MatchMemories::ByName).err())?;
-        let number = |id: &TensorId| self.data.numbers.get(id).copied();
+    ///
+    /// For a model, the record of another file of it (`.tflite`) can be checked, and without `plan` its own; `in_place` and
+    /// `overlap` say which kernels run it.
+    #[pyo3(signature = (plan=None, *, in_place=None, overlap=None, scratch=None))]
+    fn check(
+        &self,
+        py: Python<'_>,
+        plan: Option<&Bound<'_, PyAny>>,
+        in_place: Option<&Bound<'_, PyAny>>,
+        overlap: Option<&Bound<'_, PyAny>>,
+        scratch: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<PyFault>> {
+        let data = self.with_kernels(py, Kernels::new(py, in_place, overlap, scratch)?)?;
+        let file = match plan.map(|plan| GivenPlan::of(py, plan)).transpose()? {
+            Some(GivenPlan::File(file)) => *file,
+            Some(GivenPlan::Record(record)) => return data.check_record(py, &record),
+            None => match data.record(py)? {
+                Some(record) => return data.check_record(py, &record),
+                None => return Err(invalid_argument(py, "plan", None, "missing: the graph has no record of its own")),
+            },
+        };
+        let checked = unlocked(py, || check_plan_file(file.file(), &data.assigned, MatchMemories::ByName).err())?;
+        let number = |id: &TensorId| data.numbers.get(id).copied();
         let fault = |fault: &PlanFault| PyFault {
             kind: fault.kind().to_owned(),
             tensors: fault.tensors().iter().filter_map(number).collect(),
             message: crate::error::chain(fault),
         };
         Ok(checked.iter().flatten().map(fault).collect())
+    }
+
+    /// Where the record of a TFLite model places each tensor (None where the runtime decides); None if it has no record.
+    #[getter]
+    fn record<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let Some((record, it)) = self.data.record(py)?.zip(self.data.model.as_ref()) else { return Ok(None) };
+        let placed = record.effective_offsets(&it.model).map_err(|error| invalid_input(py, &error))?;
+        let by_index: HashMap<TensorIndex, Option<i64>> = it.model.tensors().zip(placed).collect();
+        let offset = |id: &TensorId| match it.keyed.key(*id) {
+            Some(TfliteKey::Tensor(index)) => by_index.get(&index).copied().flatten(),
+            _ => None,
+        };
+        PyTuple::new(py, self.data.order.iter().map(offset).collect::<Vec<_>>()).map(Some)
     }
 
     fn __len__(&self) -> usize {
@@ -496,13 +592,17 @@ impl PyGraph {
     /// Returns the graph under what is known of the kernels that run its model.
     fn with_kernels(&self, py: Python<'_>, kernels: Kernels) -> PyResult<Arc<GraphData>> {
         match &self.data.model {
-            _ if !kernels.in_place => Ok(self.data.clone()),
+            _ if !kernels.in_place && kernels.scratch.is_none() => Ok(self.data.clone()),
             Some(ModelData { model, .. }) => {
                 let made = locked(py, || GraphData::of_model(py, model.clone(), kernels, self.data.title.clone()))?;
                 made.map(Arc::new)
             }
             None => {
-                let argument = if kernels.overlap { "overlap" } else { "in_place" };
+                let argument = match kernels {
+                    Kernels { overlap: true, .. } => "overlap",
+                    Kernels { in_place: true, .. } => "in_place",
+                    _ => "scratch",
+                };
                 Err(invalid_argument(py, argument, None, "only for TFLite models, whose kernels are known"))
             }
         }

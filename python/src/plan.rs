@@ -333,7 +333,7 @@ impl PyPlan {
     fn peak(&self) -> u64 {
         match &self.planned {
             Planned::Blocks { plan, .. } => plan.peak().0,
-            Planned::Graph { plan, .. } => plan.peak().0,
+            Planned::Graph { plan, graph } => plan.peak().0.max(graph.unused_bytes()),
         }
     }
 
@@ -342,9 +342,7 @@ impl PyPlan {
     fn bound(&self) -> u64 {
         match &self.planned {
             Planned::Blocks { at_least, .. } => at_least.0,
-            Planned::Graph { plan, .. } => {
-                plan.memories().iter().fold(0u64, |sum, memory| sum.saturating_add(memory.at_least.0))
-            }
+            Planned::Graph { .. } => self.memory_plans().iter().fold(0, |sum, memory| memory.bound.saturating_add(sum)),
         }
     }
 
@@ -536,12 +534,13 @@ impl PyPlan {
                 bound: at_least.0,
                 buffers: sizes(plan),
             }],
-            Planned::Graph { plan, .. } => {
+            Planned::Graph { plan, graph } => {
+                let unused = graph.unused_bytes();
                 let memory = |it: &steeve_graph::MemoryPlan| PyMemoryPlan {
                     name: plan.assigned().memories()[it.memory].name.clone(),
-                    peak: it.plan.peak().0,
-                    bound: it.at_least.0,
-                    buffers: sizes(&it.plan),
+                    peak: it.plan.peak().0.max(unused),
+                    bound: it.at_least.0.max(unused),
+                    buffers: if unused > it.plan.peak().0 { vec![unused] } else { sizes(&it.plan) },
                 };
                 plan.memories().iter().map(memory).collect()
             }

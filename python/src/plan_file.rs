@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use steeve_graph::{PlanFault, PlanFile};
 use steeve_models::FileContent;
+use steeve_models::tflite::HeadRecord;
 use steeve_view::{PageStyle, Picture, PlanMap, SvgStyle, page, svg};
 
-use crate::error::{chain, invalid_file, locked, wrong_type};
+use crate::error::{chain, invalid_argument, invalid_file, locked, wrong_type};
 use crate::plan::in_notebook;
 use crate::read::{read_content, short_name};
 
@@ -19,25 +20,50 @@ pub(crate) struct PyPlanFile {
     path: String,
 }
 
-impl PyPlanFile {
-    pub(crate) fn new(file: PlanFile, path: String) -> Self {
-        Self { file, path }
-    }
+/// A plan as an argument.
+pub(crate) enum GivenPlan {
+    File(Box<PyPlanFile>),
+    /// The record in a TFLite model.
+    Record(HeadRecord),
+}
 
-    /// Takes a plan file that was read, or reads one from a path.
+impl GivenPlan {
+    /// Takes a plan file that was read, or reads a path.
     pub(crate) fn of(py: Python<'_>, plan: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(file) = plan.cast::<Self>() {
-            return Ok(file.get().clone());
+        if let Ok(file) = plan.cast::<PyPlanFile>() {
+            return Ok(Self::File(Box::new(file.get().clone())));
         }
         let path: PathBuf =
             plan.extract().map_err(|_| wrong_type("plan", None, "a path or what steeve.read made of one", plan))?;
+        let name = path.display().to_string();
         match read_content(py, &path, None)? {
-            FileContent::Plan(file) => Ok(Self::new(*file, path.display().to_string())),
-            _ => {
-                let path = path.display().to_string();
-                Err(invalid_file(py, &path, format!("{path}: not the plan of a graph: expected a plan file")))
-            }
+            FileContent::Plan(file) => Ok(Self::File(Box::new(PyPlanFile::new(*file, name)))),
+            FileContent::Tflite(model) => match HeadRecord::of(&model) {
+                Ok(Some(record)) => Ok(Self::Record(record)),
+                Ok(None) => Err(invalid_file(py, &name, format!("{name}: a model without the record of a plan"))),
+                Err(error) => Err(invalid_file(py, &name, format!("{name}: {error}"))),
+            },
+            _ => Err(invalid_file(py, &name, format!("{name}: not the plan of a graph: expected a plan file"))),
         }
+    }
+
+    /// Returns the plan file; a record is refused.
+    pub(crate) fn into_file(self, py: Python<'_>) -> PyResult<PyPlanFile> {
+        match self {
+            Self::File(file) => Ok(*file),
+            Self::Record(_) => Err(invalid_argument(
+                py,
+                "plan",
+                None,
+                "the record of a model can only be checked: expected a plan file",
+            )),
+        }
+    }
+}
+
+impl PyPlanFile {
+    pub(crate) fn new(file: PlanFile, path: String) -> Self {
+        Self { file, path }
     }
 
     pub(crate) fn file(&self) -> &PlanFile {

@@ -296,13 +296,30 @@ class Graph:
         unread: Literal["keep", "free-inputs", "free"] | None = None,
         in_place: _Kernels | None = None,
         overlap: _Kernels | None = None,
+        scratch: _Int | None = None,
         strategy: str | None = None,
         budget: _Budget | None = None,
         threads: _Int | None = None,
         progress: bool | _ProgressFunction | None = None,
     ) -> Plan: ...
-    def load(self, plan: _Path | PlanFile) -> Plan: ...
-    def check(self, plan: _Path | PlanFile) -> list[Fault]: ...
+    def load(
+        self,
+        plan: _Path | PlanFile,
+        *,
+        in_place: _Kernels | None = None,
+        overlap: _Kernels | None = None,
+        scratch: _Int | None = None,
+    ) -> Plan: ...
+    def check(
+        self,
+        plan: _Path | PlanFile | None = None,
+        *,
+        in_place: _Kernels | None = None,
+        overlap: _Kernels | None = None,
+        scratch: _Int | None = None,
+    ) -> list[Fault]: ...
+    @property
+    def record(self) -> tuple[int | None, ...] | None: ...
     def __len__(self) -> int: ...
     def __copy__(self) -> Graph: ...
     def __deepcopy__(self, memo: object, /) -> Graph: ...

@@ -56,8 +56,8 @@ use clap::{CommandFactory, Parser};
 
 use crate::args::{Cli, CliCommand};
 use crate::commands::{
-    check_command, compare_command, devices_command, diff_command, estimate_command, plan_command, record_command,
-    show_command, view_command,
+    check_command, compare_command, devices_command, diff_command, estimate_command, fit_command, plan_command,
+    record_command, show_command, view_command,
 };
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
@@ -72,6 +72,7 @@ fn main() -> ExitCode {
         CliCommand::Compare(args) => compare_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
         CliCommand::Show(args) => show_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
         CliCommand::Diff(args) => diff_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
+        CliCommand::Fit(args) => fit_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
         CliCommand::View(args) => view_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),
         CliCommand::Record(args) => record_command::run(&args, verbosity),
         CliCommand::Estimate(args) => estimate_command::run(&args, verbosity, &mut stdout).map(ExitCode::from),

@@ -43,6 +43,8 @@ pub(crate) enum OutputFormat {
     Svg,
     /// The model with its plan.
     Tflite,
+    /// The graph itself, as text.
+    Graph,
 }
 
 /// How pictures and headers look.
@@ -115,6 +117,20 @@ impl OutputFolder {
 }
 
 impl OutputFile {
+    /// Reads the name of a file for a graph that fits, or for its plan.
+    pub(crate) fn of_fitted(text: &str) -> Result<Self, String> {
+        if text.to_lowercase().ends_with(".graph") {
+            let (format, compression) = (OutputFormat::Graph, OutputCompression::Plain);
+            return Ok(Self { path: PathBuf::from(text), format, compression });
+        }
+        match text.parse::<Self>() {
+            Ok(Self { format: OutputFormat::Header | OutputFormat::Tflite, .. }) | Err(_) => {
+                Err("unknown file type: expected .graph, .json, .csv, .json.gz, .csv.gz, .html or .svg".to_owned())
+            }
+            Ok(file) => Ok(file),
+        }
+    }
+
     pub(crate) fn name(&self) -> String {
         self.path.display().to_string()
     }

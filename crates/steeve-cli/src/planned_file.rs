@@ -179,6 +179,10 @@ impl PlannedFile {
             OutputFormat::Csv => out.write_text(self.csv()?),
             OutputFormat::Json => out.write_text(self.plan_file().to_json() + "\n"),
             OutputFormat::Tflite => self.write_model(out, verbosity),
+            OutputFormat::Graph => match self {
+                Self::Graph { graph, .. } => out.write_text(graph.assigned.to_string()),
+                Self::Blocks { list, .. } => Err(Error::Usage(format!("{}: a block list has no graph", list.file))),
+            },
             OutputFormat::Header | OutputFormat::Page | OutputFormat::Svg => {
                 out.write_picture(&self.picture(), self.file(), drawing)
             }

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use crate::harness::{golden, steeve};
 
-const COMMANDS: [&str; 11] =
-    ["plan", "view", "show", "diff", "compare", "check", "record", "estimate", "devices", "completions", "man"];
+const COMMANDS: [&str; 12] =
+    ["plan", "fit", "view", "show", "diff", "compare", "check", "record", "estimate", "devices", "completions", "man"];
 
 #[test]
 fn every_help_text_is_what_it_was() {

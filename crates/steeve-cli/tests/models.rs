@@ -5,7 +5,7 @@ mod harness;
 
 use std::fs;
 
-use steeve_models::tflite::{HeadRecord, Model, SmallModel, tflm_placement};
+use steeve_models::tflite::{BuiltinOp, DataType, HeadRecord, Model, Options, SmallModel, Window, tflm_placement};
 
 use crate::harness::{Folder, json, steeve};
 
@@ -95,7 +95,42 @@ fn kernels_that_are_known_save_more() {
     let plan = folder.path("plan.json");
     steeve(&["plan", &model, "--overlap", "tflm-reference", "-o", &plan]).expect(0);
     steeve(&["check", &model, &plan, "--overlap", "tflm-reference"]).expect(0);
-    steeve(&["check", &model, &plan]).expect(1);
+    steeve(&["check", &model, &plan])
+        .expect(1)
+        .complains(&["plan.json: the plan holds with --in-place tflm-reference"]);
+    let mut small = SmallModel::new();
+    let window = Window { same_padding: true, stride: [1, 1] };
+    let image = |small: &mut SmallModel, name| small.tensor(0, name, DataType::INT8, &[1, 8, 8, 16]);
+    let (x, y) = (image(&mut small, "x"), image(&mut small, "y"));
+    let filter = small.constant(0, "filter", DataType::INT8, &[16, 3, 3, 16], &[1; 2304]);
+    let options = Options::Convolution { window, dilation: [1, 1], depth_multiplier: 1 };
+    small.operator(0, BuiltinOp::CONV_2D, &[x, filter], &[y], options);
+    small.io(0, &[x], &[y]);
+    let model = folder.file("conv.tflite", small.to_bytes());
+    steeve(&["plan", &model, "--overlap", "tflm-reference", "-o", &plan]).expect(0);
+    steeve(&["check", &model, &plan]).expect(1).complains(&["plan.json: the plan holds with --overlap tflm-reference"]);
+}
+
+#[test]
+fn a_tensor_that_nothing_uses_is_in_every_figure() {
+    let folder = Folder::new("models-unused");
+    let mut small = SmallModel::chain(&[64, 32, 64]);
+    small.tensor(0, "unused", DataType::INT8, &[1, 4000]);
+    small.tensor(0, "unused as well", DataType::INT8, &[1, 3000]);
+    let model = folder.file("net.tflite", small.to_bytes());
+    let said = steeve(&["plan", &model, "--json"]);
+    let line = json(&said.expect(0).out);
+    assert_eq!((peak_of(&said.out), &line["buffers"][0]["chunks"]), (4000, &serde_json::json!([4000])), "{line}");
+    let out = folder.path("planned.tflite");
+    steeve(&["plan", &model, "-o", &out]).expect(0).complains(&["head of 4000 bytes, 7008 without a plan"]);
+    assert!(steeve(&["check", &out]).expect(0).out.contains("4000 bytes"));
+}
+
+#[test]
+fn a_plan_of_a_model_says_what_is_not_in_it() {
+    let folder = Folder::new("models-scratch");
+    let said = steeve(&["plan", &chain(&folder)]);
+    said.expect(0).complains(&["buffers of optimised kernels come on top, see --scratch"]);
 }
 
 #[test]

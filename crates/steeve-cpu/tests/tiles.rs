@@ -8,9 +8,8 @@
 use std::collections::BTreeMap;
 
 use steeve_cpu::CpuBackend;
-use steeve_graph::{
-    AssignedGraph, Graph, Op, PlanOptions, Reuse, RowChain, RowChains, TensorId, Unread, plan_graph, replay, tile,
-};
+use steeve_graph::{AssignedGraph, Graph, Op, PlanOptions, Reuse, TensorId, plan_graph, replay, tile};
+use steeve_testkit::random_chains::random_chains;
 use steeve_testkit::reference::{
     Case, CaseSize, OpCoverage, RunResult, contents_of, judge_run, named, plan_variants, random_case, run, seeds,
 };
@@ -35,40 +34,6 @@ fn sums_alike(graph: &Graph, node: TensorId) -> bool {
         Op::MulMat | Op::MulMatId => !is_float(0),
         Op::FlashAttnExt => false,
         _ => true,
-    }
-}
-
-/// Returns chains of a graph, one behind the other, each with a number of parts; all of it random.
-fn random_chains(assigned: &AssignedGraph, random: &mut Random) -> Vec<(RowChain, u64)> {
-    let chains = RowChains::new(assigned, Unread::default());
-    let nodes = assigned.graph().nodes().len();
-    let mut found: Vec<(RowChain, u64)> = Vec::new();
-    for _ in 0..12 {
-        let Some(chain) = chains.around(random.below(nodes), random.below(4)) else { continue };
-        let all = chain.nodes();
-        let (start, end) = (all.start + random.below(all.len()), all.end - random.below(all.len()));
-        let chain = if random.below(3) == 0 { Some(chain) } else { chains.within(&chain, start..end) };
-        let Some(chain) = chain else { continue };
-        let is_free = |(other, _): &(RowChain, u64)| {
-            chain.nodes().end <= other.nodes().start || other.nodes().end <= chain.nodes().start
-        };
-        if !found.iter().all(is_free) {
-            continue;
-        }
-        let most = chain.rows();
-        let parts = [1, 2, 3, most, 1 + random.below(most as usize) as u64][random.below(5)].min(most);
-        found.push((chain, parts));
-    }
-    found.sort_by_key(|(chain, _)| chain.nodes().start);
-    found
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end.max(1)
     }
 }
 
@@ -99,7 +64,7 @@ fn check_same(what: &str, one: &RunResult, other: &RunResult) -> Result<(), Stri
 fn prove_tiles(seed: u64, size: CaseSize, backend: &CpuBackend, totals: &mut TileTotals) -> Result<(), String> {
     let case = random_case(seed, size, backend, &mut OpCoverage::default());
     let assigned = AssignedGraph::from(case.graph.clone());
-    let chains = random_chains(&assigned, &mut Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+    let chains = random_chains(&assigned, seed);
     if chains.is_empty() {
         return Ok(());
     }

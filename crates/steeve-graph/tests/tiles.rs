@@ -216,6 +216,15 @@ fn wrong_numbers_of_parts_and_foreign_chains_are_refused() {
     assert_eq!(twice, TileError::Overlap { first: 0, last: 5, next: 0 });
     let other = graph("x = input f32[16,80]; y = sqr x; z = neg y !output");
     assert_eq!(tile(&other, &[(chain, 2)]), Err(TileError::Foreign { first: 0, last: 5 }));
+    // The same nodes, and a later one that reads what the chain would overwrite.
+    let chains = RowChains::new(&assigned, Unread::default());
+    let over = chains.within(&chains.around(1, 1).unwrap(), 0..5).unwrap();
+    let later = graph(&format!("{FEED_FORWARD}; u = sqr x !output"));
+    assert_eq!(tile(&later, &[(over.clone(), 2)]), Err(TileError::Foreign { first: 0, last: 4 }));
+    assert_eq!(
+        tile(&graph("x = input 4; y = sqr x; z = sqr y; a = sqr z; b = sqr a; c = sqr b"), &[(over, 2)]),
+        Err(TileError::Foreign { first: 0, last: 4 })
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //!
 //!     cargo run --release -p steeve --example transformer -- --layers 8 --width 512 --prompt 128 --tokens 64
 //!     cargo run --release -p steeve --example transformer -- --weights q4_0
+//!     cargo run --release -p steeve --example transformer -- --prompt 512 --context 1024 --capacity 6000000
 //!     cargo run --release -p steeve --features cuda --example transformer -- --device cuda:0
 //!     cargo run --release -p steeve --features cuda --example transformer -- --device cuda:0 --layers-on-gpu 4
 
@@ -41,10 +42,12 @@ struct Size {
     gpu: Option<usize>,
     /// How many of the last layers are there.
     layers_on_gpu: u64,
+    /// The most bytes that both graphs may need beside weights and caches.
+    capacity: u64,
 }
 
 const OPTIONS: &str = "Numbers: --layers, --width, --heads, --kv-heads, --hidden, --vocabulary, --context, --pad, --prompt, \
-    --tokens, --threads, --layers-on-gpu. Types: --weights f16 or q4_0. Devices: --device cpu or cuda:0.";
+    --tokens, --threads, --layers-on-gpu, --capacity. Types: --weights f16 or q4_0. Devices: --device cpu or cuda:0.";
 
 impl Size {
     fn from_args() -> Result<Self, Failure> {
@@ -63,6 +66,7 @@ impl Size {
             weights: DataType::F16,
             gpu: None,
             layers_on_gpu: u64::MAX,
+            capacity: u64::MAX,
         };
         let mut args = std::env::args().skip(1);
         while let Some(name) = args.next() {
@@ -95,6 +99,7 @@ impl Size {
                 "--tokens" => &mut size.tokens,
                 "--threads" => &mut size.threads,
                 "--layers-on-gpu" => &mut size.layers_on_gpu,
+                "--capacity" => &mut size.capacity,
                 _ => return Err(format!("{name} is unknown. {OPTIONS}").into()),
             };
             let number = args.next().ok_or_else(|| format!("{name} needs a number"))?;
@@ -121,6 +126,9 @@ impl Size {
         }
         if size.gpu.is_none() && size.layers_on_gpu != u64::MAX {
             return Err("--layers-on-gpu needs a --device cuda:0".into());
+        }
+        if size.capacity != u64::MAX && size.gpu.is_some() && size.layers_on_gpu < size.layers {
+            return Err("--capacity is for one device: expected all layers on it".into());
         }
         if size.prompt == 0 || size.prompt.saturating_add(size.tokens) > size.context {
             return Err("prompt and tokens must fit the context, and the prompt must not be empty".into());
@@ -233,8 +241,21 @@ impl Model {
         let last = self.normed(context, last, self.norm)?;
         let scores = context.mul_mat(self.embedding, last)?;
         context.set_output(scores)?;
-        let graph = Graph::from_outputs(context, &[scores])?;
+        let mut graph = Graph::from_outputs(context, &[scores])?;
+        if self.size.capacity != u64::MAX && count > 1 {
+            graph = self.fitted(graph)?;
+        }
         Ok(Step { count, keys, tokens, positions, mask, scores, graph })
+    }
+
+    /// Returns a graph that computes the same as that of a prompt within the capacity. Its leafs and its scores have the ids of
+    /// the context.
+    fn fitted(&self, graph: Graph) -> Result<Graph, Failure> {
+        // No device demands more.
+        let memory = Memory::new("memory", Align::new(256)?);
+        let capacity = [(MemoryId::FIRST, Bytes(self.size.capacity))];
+        let fitted = fit(&AssignedGraph::single(graph, memory), &[], &capacity, &FitOptions::default())?;
+        Ok(fitted.graph.into_graph())
     }
 
     fn normed(&self, context: &mut Context, x: TensorId, weight: TensorId) -> Result<TensorId, Failure> {

@@ -159,10 +159,10 @@ pub mod prelude {
     #[cfg(feature = "json")]
     pub use steeve_graph::MatchMemories;
     pub use steeve_graph::{
-        Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, CustomOp, DataType,
-        FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, Memory, MemoryId, Offset,
-        Op, Param, PlanOptions, Reuse, Rope, RopeMode, SoftMax, SortOrder, TensorGraph, TensorId, Unary, plan_graph,
-        plan_tensor_graph, replay,
+        Align, AssignedGraph, Assignment, Best, Budget, Bytes, Context, Convolution, CustomOp, DataType, FitAction,
+        FitOptions, FlashAttention, Glu, Graph, GraphError, GraphPlan, GraphStrategy, KeyedPlan, Layout, Memory,
+        MemoryId, Offset, Op, Param, PlanOptions, Reuse, Rope, RopeMode, SoftMax, SortOrder, TensorGraph, TensorId,
+        Unary, fit, plan_graph, plan_tensor_graph, replay,
     };
     #[cfg(feature = "sched")]
     pub use steeve_runtime::sched::{

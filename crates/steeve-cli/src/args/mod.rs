@@ -2,6 +2,7 @@
 
 mod diff_args;
 mod estimate_args;
+mod fit_args;
 mod planning_args;
 mod view_args;
 
@@ -15,6 +16,7 @@ use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
 pub(crate) use diff_args::DiffArgs;
 pub(crate) use estimate_args::EstimateArgs;
+pub(crate) use fit_args::FitArgs;
 pub(crate) use planning_args::{KernelArgs, KernelSetName, LanguageArgs, PlannedAs, PlanningArgs, StrategyName};
 pub(crate) use view_args::ViewArgs;
 
@@ -64,6 +66,7 @@ Examples:
   steeve plan graph.json.gz -o plan.json        at which offset is each tensor?
   steeve check graph.json.gz plan.json          does this plan hold?
   steeve plan model.tflite -o planned.tflite    how much smaller can this model's arena be?
+  steeve fit graph.json.gz --capacity 64MiB     what has to be done so that it fits?
   steeve plan blocks.csv --capacity 1M          do these blocks fit into 1 MiB?
   steeve estimate -- llama-server -m model.gguf how much memory of each device will this program take?
   steeve record -- python3 transcribe.py        which graphs does this program run with ggml, and how large is each?
@@ -83,6 +86,8 @@ pub(crate) enum CliCommand {
     Show(ShowArgs),
     /// Compares the memory of two plans, lists what has grown, and exits with 1 if a memory is larger.
     Diff(DiffArgs),
+    /// Makes a graph need no more memory than there is, and says what that costs.
+    Fit(FitArgs),
     /// Draws a plan as a map in the terminal, an HTML page or an SVG, or writes it as a C header, JSON or CSV.
     View(ViewArgs),
     /// Runs a program that uses ggml, and records each graph that it allocates as a file.

@@ -159,6 +159,7 @@ fn target_name(target: ViewTarget) -> &'static str {
         Some(OutputFormat::Json) => "a plan for programs (.json)",
         Some(OutputFormat::Csv) => "a plan for programs (.csv)",
         Some(OutputFormat::Tflite) => "a model with its plan (.tflite)",
+        Some(OutputFormat::Graph) => "a graph (.graph)",
     }
 }
 

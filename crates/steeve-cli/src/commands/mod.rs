@@ -6,6 +6,7 @@ pub(crate) mod compare_command;
 pub(crate) mod show_command;
 pub(crate) mod diff_command;
 pub(crate) mod view_command;
+pub(crate) mod fit_command;
 pub(crate) mod record_command;
 pub(crate) mod estimate_command;
 pub(crate) mod devices_command;

@@ -17,12 +17,12 @@ use crate::input_file::InputFile;
 use crate::input_source::{InputSource, input_sources};
 use crate::json_lines::{ResultLine, print_line};
 use crate::output_file::{DrawingStyle, OutputFile, OutputFolder, OutputFormat, OutputTarget};
-use crate::plan_figures::{MemoryFigures, PlanFigures, sum};
+use crate::plan_figures::{EnginePlanner, MemoryFigures, PlanFigures, sum};
 use crate::planned_file::{FilePlanner, PlannedFile};
 use crate::progress_display::{FileProgress, InterruptFlag};
 use crate::text_table::{self, SizeRatio, file_labels};
 use crate::verbosity::Verbosity;
-use crate::{element_alignment, input_file};
+use crate::{element_alignment, graph, input_file};
 
 /// Plans each file, and prints or writes the plans. An invalid file is reported, and the others are planned.
 pub(crate) fn run(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
@@ -96,6 +96,9 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
         let shown = show(&rows, args.output.sizes());
         writeln!(stdout, "{}", shown.trim_fmt()).map_err(Error::Output)?;
         show_needs(&rows, args.output.sizes(), stdout).map_err(Error::Output)?;
+    }
+    if args.out.is_none() && rows.iter().any(|row| row.figures.engine == EnginePlanner::Tflm) {
+        verbosity.note(format!("heads of TFLite models: {}", graph::BESIDE_HEAD));
     }
     // Not every file has every memory, but one of them has each that is named.
     if !rows.is_empty() {

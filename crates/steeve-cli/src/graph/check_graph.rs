@@ -48,7 +48,16 @@ pub(crate) fn check_graph(
                     capacity_faults(&plan, capacities)
                 })
             }
-            Err(faults) => output.does_not_hold(&title, &with_file_ids(&graph, faults)),
+            Err(faults) => {
+                let answer = output.does_not_hold(&title, &with_file_ids(&graph, faults))?;
+                let is_right = |model: &ModelFile| {
+                    let checked = check_plan_file(&plan, model.assigned(), MatchMemories::ByName);
+                    checked.map_or(Ok(false), |plan| Ok(model.overlap_faults(&plan)?.is_empty()))
+                };
+                let kernels = graph.model().map(|model| model.kernels_that_allow(is_right)).transpose()?.flatten();
+                note_kernels(output, file, "plan", kernels);
+                Ok(answer)
+            }
         };
     }
     if let Some(model) = graph.model()
@@ -92,6 +101,14 @@ pub(crate) fn check_recorded(
     check_record(&graph, model, (file, &record), args.limits.capacities()?, output)
 }
 
+/// Says for which kernels a plan holds that does not hold for any.
+fn note_kernels(output: &CheckOutput<'_>, file: &str, what: &str, kernels: Option<&'static str>) {
+    if let Some(kernels) = kernels {
+        let note = format!("{file}: the {what} holds with {kernels}, for a runtime with exactly these kernels");
+        output.verbosity.note(note);
+    }
+}
+
 fn check_record(
     graph: &GraphFile,
     model: &ModelFile,
@@ -103,11 +120,8 @@ fn check_record(
     let title = PlanTitle { file, plan: "the record", kind: PlanKind::Given };
     let Some(head) = report.head.map(Bytes).filter(|_| faults.is_empty()) else {
         let answer = output.does_not_hold(&title, &faults)?;
-        if let Some(kernels) = model.kernels_that_allow(record)? {
-            output
-                .verbosity
-                .note(format!("{file}: the record holds with {kernels}, for a runtime with exactly these kernels"));
-        }
+        let kernels = model.kernels_that_allow(|model| Ok(model.judge(record)?.1.is_empty()))?;
+        note_kernels(output, file, "record", kernels);
         return Ok(answer);
     };
     let tflm = model.tflm_head();

@@ -18,5 +18,5 @@ pub(crate) use compare_graph::{compare_graph, graph_comparison, model_comparison
 pub(crate) use graph_csv::graph_csv;
 pub(crate) use graph_file::GraphFile;
 pub(crate) use language_file::{LanguageFile, LanguageNeeds};
-pub(crate) use model_file::{ModelFile, describe_head};
+pub(crate) use model_file::{BESIDE_HEAD, ModelFile, describe_head};
 pub(crate) use solve_graph::{SolvedGraph, capacity_errors, solve_graph, solve_graph_watched};

@@ -78,6 +78,11 @@ impl ModelFile {
         result.map_err(|source| Error::Tflite { file: self.file.clone(), source })
     }
 
+    /// Returns the bytes of the head that any plan takes for tensors that nothing uses.
+    pub(crate) fn unused_bytes(&self) -> Bytes {
+        Bytes(self.graph().map_or(0, |graph| graph.unused_bytes()))
+    }
+
     /// Returns the bytes of the head that TensorFlow Lite Micro allocates by itself.
     pub(crate) fn tflm_head(&self) -> Option<Bytes> {
         tflm_placement(&self.model, None, &self.options.scratch).ok().map(|placement| Bytes(placement.head))
@@ -204,13 +209,16 @@ impl ModelFile {
         self.result(self.model.check_not_compiled())
     }
 
-    /// Returns the option that says of which kernels a record can be right that is wrong for others.
-    pub(crate) fn kernels_that_allow(&self, record: &HeadRecord) -> Result<Option<&'static str>, Error> {
+    /// Returns the option that says of which kernels a plan can be right that is wrong for others.
+    pub(crate) fn kernels_that_allow(
+        &self,
+        is_right: impl Fn(&Self) -> Result<bool, Error>,
+    ) -> Result<Option<&'static str>, Error> {
         let reference = Some(KernelSetName::TflmReference);
         let in_place = KernelArgs { in_place: reference, ..KernelArgs::default() };
         let overlap = KernelArgs { overlap: reference, ..KernelArgs::default() };
         for (kernels, option) in [(in_place, "--in-place tflm-reference"), (overlap, "--overlap tflm-reference")] {
-            if self.with_kernels(&kernels)?.judge(record)?.1.is_empty() {
+            if is_right(&self.with_kernels(&kernels)?)? {
                 return Ok(Some(option));
             }
         }
@@ -220,22 +228,17 @@ impl ModelFile {
     /// Returns a fault of a record with the numbers of its tensors.
     fn record_fault(&self, fault: &RecordFault) -> CheckFault {
         let number = |index: &TensorIndex| self.model.tensors().position(|it| it == *index).map(|it| it as u64);
-        let (kind, tensors) = match fault {
-            RecordFault::Count { .. } => ("count", Vec::new()),
-            RecordFault::Negative { tensor, .. } => ("outside", vec![number(tensor)]),
-            RecordFault::Misaligned { tensor, .. } => ("misaligned", vec![number(tensor)]),
-            RecordFault::Overlap { tensor, other, .. } => ("overlap", vec![number(tensor), number(other)]),
-            RecordFault::TwoReadings { tensor, .. } => ("two-readings", vec![number(tensor)]),
-            _ => ("other", Vec::new()),
-        };
-        CheckFault::of_tensors(kind, tensors, fault.to_string())
+        CheckFault::of_tensors(fault.kind(), fault.tensors().iter().map(number), fault.to_string())
     }
 }
+
+/// What the bytes of a head do not have in them.
+pub(crate) const BESIDE_HEAD: &str = "buffers of optimised kernels come on top, see --scratch";
 
 /// Says how large the head is with a record.
 pub(crate) fn describe_head(head: &HeadPlan) -> String {
     let HeadPlan { head: bytes, tflm_head, .. } = head;
-    let beside = "buffers of optimised kernels come on top, see --scratch";
+    let beside = BESIDE_HEAD;
     if head.is_tflm {
         return format!(
             "no plan of ours is smaller: TensorFlow Lite Micro plans its {tflm_head} bytes itself; {beside}"

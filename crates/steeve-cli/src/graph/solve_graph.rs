@@ -1,7 +1,7 @@
 //! One graph in, one proven plan per memory out, with its figures and with why it does not fit.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use steeve_graph::{
     Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Reuse, SearchProgress,
@@ -21,6 +21,16 @@ pub(crate) struct SolvedGraph {
     /// Proven; but where a verdict says that it does not fit, it passes the capacity.
     pub(crate) plan: GraphPlan,
     pub(crate) figures: PlanFigures,
+}
+
+impl SolvedGraph {
+    /// Returns what a plan that was made in another way amounts to.
+    pub(crate) fn of_plan(graph: &GraphFile, plan: GraphPlan, capacities: Capacities<'_>, time: Duration) -> Self {
+        let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacities)).collect();
+        let PlanOptions { strategy, reuse, unread, .. } = *plan.options();
+        let (strategy, reuse, unread) = (strategy.name(), Some(reuse.name()), Some(unread.name()));
+        Self { plan, figures: PlanFigures { strategy, engine: graph.engine(), reuse, unread, time, memories } }
+    }
 }
 
 /// Plans a graph. A capacity is asked of each memory for itself, after it has been planned.
@@ -55,7 +65,8 @@ pub(crate) fn solve_graph_watched(
 }
 
 fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -> MemoryFigures {
-    let (peak, at_least) = (memory.plan.peak(), memory.at_least);
+    let unused = graph.model().map_or(Bytes::ZERO, ModelFile::unused_bytes);
+    let (peak, at_least) = (memory.plan.peak().max(unused), memory.at_least.max(unused));
     let verdict = match capacities.of(graph.memory_name(memory.memory)) {
         Some(capacity) if at_least > capacity => Verdict::CannotFit,
         Some(capacity) if peak > capacity => Verdict::NotFound,
@@ -67,7 +78,10 @@ fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -
         peak,
         at_least,
         verdict,
-        chunks: memory.plan.buffers().as_slice().to_vec(),
+        chunks: match peak > memory.plan.peak() {
+            true => vec![peak],
+            false => memory.plan.buffers().as_slice().to_vec(),
+        },
         engine: graph.engine_bytes(memory.memory),
     }
 }

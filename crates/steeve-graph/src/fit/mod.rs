@@ -217,7 +217,7 @@ impl fmt::Display for DoesNotFit {
 /// .parse()?;
 /// let fitted = fit(&graph, &[], &[(MemoryId::FIRST, Bytes(100_000))], &FitOptions::default())?;
 /// assert!(fitted.plan.peak() <= Bytes(100_000));
-/// assert_eq!(fitted.steps[2].action.to_string(), "80 rows in 3 parts: nodes 0 (up) to 3 (y)");
+/// assert_eq!(fitted.steps[2].action.to_string(), "80 rows in 3 parts: nodes 0 (up) to 2 (down)");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

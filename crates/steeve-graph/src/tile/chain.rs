@@ -122,7 +122,7 @@ impl<'a> RowChains<'a> {
 
     /// Returns whether a node among `nodes` creates a root.
     pub(crate) fn is_created(&self, root: TensorId, nodes: &Range<usize>) -> bool {
-        self.position[root].is_some_and(|at| nodes.contains(&at)) && !self.graph().tensor(root).op.writes_nothing()
+        self.creator(root).is_some_and(|at| nodes.contains(&at))
     }
 
     /// Returns where a tensor is in the order of nodes.
@@ -132,7 +132,8 @@ impl<'a> RowChains<'a> {
 
     /// Returns the position of the node that creates a root, if one does.
     pub(crate) fn creator(&self, root: TensorId) -> Option<usize> {
-        self.position[root].filter(|_| !self.graph().tensor(root).op.writes_nothing())
+        let at = self.position.get(root).copied().flatten()?;
+        (!self.graph().tensor(root).op.writes_nothing()).then_some(at)
     }
 
     /// Returns how a tensor of a split root is split.
@@ -279,33 +280,37 @@ impl<'a> RowChains<'a> {
 
     /// Returns a result that can be written over the rows of a tensor from outside, and that tensor.
     fn over_input(&self, chain: &RowChain) -> Option<(TensorId, TensorId)> {
-        chain.results.iter().find_map(|&result| self.input_under(chain, result).map(|input| (result, input)))
+        chain.results.iter().find_map(|&result| {
+            let mut inputs = self.graph().sources(result).iter().copied().flatten();
+            inputs.find(|input| self.may_be_over(chain, result, *input)).map(|input| (result, input))
+        })
     }
 
-    fn input_under(&self, chain: &RowChain, result: TensorId) -> Option<TensorId> {
+    /// Returns whether the parts of a result may be written over the rows of `input`, which no later node needs.
+    pub(crate) fn may_be_over(&self, chain: &RowChain, result: TensorId, input: TensorId) -> bool {
         let graph = self.graph();
-        let (at, tensor, split) = (self.creator(result)?, graph.tensor(result), chain.splits[&result]);
-        let memory = self.lives.of_root[result.index()].memory?;
-        let owner = self.assigned.owner(memory);
+        let (Some(at), Some(split)) = (self.creator(result), chain.splits.get(&result)) else { return false };
+        if !graph.sources(result).contains(&Some(input)) {
+            return false;
+        }
+        let (tensor, root) = (graph.tensor(result), graph.root(input));
+        let (own, life) = (self.lives.of_root[result.index()], self.lives.of_root[root.index()]);
+        let owner = |memory| self.assigned.owner(memory);
+        let Some(memory) = own.memory.map(owner).filter(|memory| life.memory.map(owner) == Some(*memory)) else {
+            return false;
+        };
         let is_plain = split.is_outermost(&tensor.layout)
             && !tensor.flags.is_output()
             && self.assigned.sizes().row(result).is_none()
-            && !self.assigned.memories()[owner].keeps_ggml_in_place();
-        if !is_plain {
-            return None;
-        }
+            && !self.assigned.memories()[memory].keeps_ggml_in_place();
+        // It is there before the chain, and no longer needed behind it.
+        let (first, last) = (chain.nodes.start as u64, chain.nodes.end as u64);
+        let dies = life.is_allocated() && !life.kept && life.first <= first && life.last <= last;
         let sources = graph.sources(result);
-        (0..sources.len()).filter(|slot| graph.may_overwrite(result, *slot)).find_map(|slot| {
-            let input = sources[slot]?;
-            let root = graph.root(input);
-            let life = self.lives.of_root[root.index()];
-            let is_last = life.is_allocated() && !life.kept && life.last <= chain.nodes.end as u64;
-            let is_there =
-                life.memory.map(|it| self.assigned.owner(it)) == Some(owner) && life.first <= chain.nodes.start as u64;
-            let alone = sources.iter().flatten().filter(|other| graph.root(**other) == root).count() == 1;
-            let is_fit = is_last && is_there && alone && !self.is_created(root, &chain.nodes);
-            (is_fit && self.reads_its_rows(chain, input, at)).then_some(input)
-        })
+        let slots = || (0..sources.len()).filter(|slot| sources[*slot].is_some_and(|it| graph.root(it) == root));
+        let overwrites = slots().count() == 1
+            && slots().all(|slot| sources[slot] == Some(input) && graph.may_overwrite(result, slot));
+        is_plain && dies && overwrites && !self.is_created(root, &chain.nodes) && self.reads_its_rows(chain, input, at)
     }
 
     /// Returns whether all that the chain reads of the root of `input` is the rows that are written at the node `last`, and

@@ -66,6 +66,14 @@ impl TfliteGraph<'_> {
         }
     }
 
+    /// Returns the bytes of the head that the runtime allocates in any plan for tensors that nothing uses: those of the largest one,
+    /// as a record may locate all of them at the same place.
+    pub fn unused_bytes(&self) -> u64 {
+        let lives = self.lives();
+        let unused = self.kinds.iter().zip(&lives).filter(|(_, life)| life.is_none());
+        unused.filter_map(|(kind, _)| kind.planned()).max().unwrap_or(0)
+    }
+
     /// Makes a record that is right however it is read: tensors that share a position have one offset, or none.
     fn reconcile(&self, wishes: &[Option<u64>]) -> Result<HeadRecord, TfliteError> {
         let is_used =

@@ -70,6 +70,30 @@ pub enum RecordFault {
     },
 }
 
+impl RecordFault {
+    /// Returns one word for it, which does not change.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Count { .. } => "count",
+            Self::Negative { .. } => "outside",
+            Self::Misaligned { .. } => "misaligned",
+            Self::Overlap { .. } => "overlap",
+            Self::TwoReadings { .. } => "two-readings",
+        }
+    }
+
+    /// Returns the tensors that it is about.
+    pub fn tensors(&self) -> Vec<TensorIndex> {
+        match *self {
+            Self::Count { .. } => Vec::new(),
+            Self::Overlap { tensor, other, .. } => vec![tensor, other],
+            Self::Negative { tensor, .. } | Self::Misaligned { tensor, .. } | Self::TwoReadings { tensor, .. } => {
+                vec![tensor]
+            }
+        }
+    }
+}
+
 impl fmt::Display for RecordFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
