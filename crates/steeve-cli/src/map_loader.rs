@@ -52,7 +52,8 @@ impl MapLoader<'_> {
                 (existing, ", or plan it again with --strategy")
             }
             InputFile::Graph(graph) if !replans && self.planner.planning.kernels.given().is_empty() => {
-                match graph.model().and_then(|model| model.recorded_plan(name.unwrap_or("record"))) {
+                let recorded = graph.model().map(|model| model.recorded_plan(name.unwrap_or("record"))).transpose()?;
+                match recorded.flatten() {
                     Some(existing) => (existing, ", or plan it again with --strategy"),
                     None => return self.plan(source, input, name),
                 }
