@@ -4,8 +4,8 @@
 
 use language_model::{AttentionForm, ModelGraph, TestModel, drawing, seeing};
 use reference::{
-    Case, CaseBuilder, EvalMemory, PlanVariant, RunResult, ThreadedBackends, allocator, bind, contents_of, judge_run,
-    judge_whole, plan_variants, prove, run_in, same,
+    Case, CaseBuilder, EvalMemory, PlanVariant, RunResult, ThreadedBackends, allocator, bind, contents_of,
+    in_another_order, judge_run, judge_whole, plan_variants, prove, run_in, same,
 };
 use steeve_cpu::CpuBackend;
 use steeve_device::Backend;
@@ -57,7 +57,11 @@ fn prove_model(attention: AttentionForm) -> Vec<(Case, RunResult)> {
         }
         judge_whole(case, &mut whole, ran, 2e-3).unwrap_or_else(|what| fail(what));
     }
-    for (way, backend) in [(&first, &backends.three)].into_iter().chain(others.iter().map(|way| (way, &backends.two))) {
+    let ordered = in_another_order();
+    for (way, backend) in [(&first, &backends.three), (&ordered, &backends.two)]
+        .into_iter()
+        .chain(others.iter().map(|way| (way, &backends.two)))
+    {
         for (index, ((case, one), (_, other))) in base.iter().zip(&talk(attention, way, backend)).enumerate() {
             same(case, one, other).unwrap_or_else(|what| panic!("{}, step {index}: {what}", way.name));
         }

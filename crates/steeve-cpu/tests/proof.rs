@@ -26,6 +26,7 @@ struct ProofTotals {
     nodes: usize,
     /// Graphs in which ggml's plan loses something that is read.
     without_ggml: usize,
+    reordered: usize,
     /// Nodes with the memory of a source in the plan of most reuse.
     take_overs: usize,
     /// The bytes of all plans without reuse, and with most of it.
@@ -48,13 +49,16 @@ fn prove_seeds(seeds: u64, size: CaseSize) -> ProofTotals {
         let last = runs.last().expect("there is always a run");
         totals.graphs += 1;
         totals.nodes += last.nodes.len();
-        totals.without_ggml += 6 - runs.len();
+        totals.without_ggml += 7 - runs.len();
+        totals.reordered += usize::from(last.is_reordered);
         totals.take_overs += last.take_overs.len();
         for (sum, ran) in totals.peaks.iter_mut().zip([&runs[0], last]) {
             *sum += ran.peak.get();
         }
     }
-    let ProofTotals { graphs, nodes, without_ggml, take_overs, peaks: [apart, reused], .. } = totals;
+    let ProofTotals { graphs, nodes, without_ggml, take_overs, reordered, peaks: [apart, reused], .. } = totals;
+    println!("{reordered} in another order");
+    assert!(reordered * 20 > graphs, "{reordered} of {graphs}");
     println!("{graphs} graphs, {without_ggml} not in ggml's plan; {nodes} nodes, {take_overs} in place");
     println!("{apart} bytes without reuse, {reused} with");
     for (what, count) in &totals.census.0 {

@@ -185,6 +185,9 @@ fn refusal(plan: &GraphPlan, options: &PlanOptions, answer: &GgmlPlacement) -> O
     if made.unread != options.unread {
         return Some(format!("unread: expected {}, got {}", options.unread.name(), made.unread.name()));
     }
+    if plan.order().is_some() {
+        return Some("node order: expected the program's own, got another one".to_owned());
+    }
     let graph = plan.assigned();
     let name = |it: &MemoryPlan| graph.memories()[it.memory].name.as_str();
     let is_larger = |it: &&MemoryPlan| is_larger(graph, it, &answer.chunks[it.memory]);

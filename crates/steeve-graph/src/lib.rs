@@ -112,8 +112,8 @@ pub use op::{Glu, Op, OtherName, Unary};
 pub use order::OrderFault;
 pub use param::Param;
 pub use plan::{
-    GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanBesideGgml, PlanOptions, Reuse, TensorPlace, Unread,
-    plan_beside_ggml, plan_beside_ggml_watched, plan_graph, plan_graph_watched,
+    GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, Order, PlanBesideGgml, PlanOptions, Reuse, TensorPlace,
+    Unread, plan_beside_ggml, plan_beside_ggml_watched, plan_graph, plan_graph_watched,
 };
 #[cfg(feature = "json")]
 pub use plan_file::{MatchMemories, PlacementClaim, PlanFault, check_plan_file};

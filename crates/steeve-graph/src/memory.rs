@@ -317,6 +317,13 @@ impl AssignedGraph {
         self.memories.pairs().filter(|(_, memory)| memory.shared_with.is_none()).map(|(id, _)| id)
     }
 
+    /// Returns this graph with its nodes, and their memories, in another order, which may mean something else.
+    pub(crate) fn with_nodes(&self, nodes: Vec<TensorId>, memories: Vec<MemoryId>) -> Self {
+        let assignment = Assignment { leafs: self.assignment.leafs.clone(), nodes: memories };
+        let (memories, sizes) = (self.memories.clone(), self.sizes.clone());
+        Self { graph: self.graph.with_nodes(nodes), memories, assignment, sizes }
+    }
+
     /// Returns the graph alone.
     pub fn into_graph(self) -> Graph {
         self.graph

@@ -14,7 +14,9 @@
 mod error;
 mod options;
 mod memory_solution;
+mod ordered;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 use core::ops::ControlFlow;
@@ -31,12 +33,16 @@ pub use error::GraphPlanError;
 use memory_solution::{MemorySolution, assemble, in_place_aliases, placed};
 #[cfg(feature = "json")]
 pub(crate) use memory_solution::{overlaps, unlisted};
-pub use options::{GraphStrategy, PlanOptions, Reuse, Unread};
+pub use options::{GraphStrategy, Order, PlanOptions, Reuse, Unread};
+pub(crate) use ordered::RunOrder;
+use ordered::in_best_order;
 
 /// A proven plan for a graph: one [`Plan`] per memory, and where each tensor is located.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphPlan {
     pub(crate) assigned: AssignedGraph,
+    /// The order that it runs in, if that is another one.
+    pub(crate) run: Option<Box<RunOrder>>,
     pub(crate) options: PlanOptions,
     pub(crate) memories: Vec<MemoryPlan>,
     /// What each tensor with bytes of its own was given.
@@ -140,7 +146,9 @@ pub fn plan_graph_watched(
     options: &PlanOptions,
     watch: &mut SearchWatcher<'_>,
 ) -> Result<GraphPlan, GraphPlanError> {
-    planned(&LazySimulation::new(assigned), &options.implied(), watch)
+    let options = options.implied();
+    let own = planned(&LazySimulation::new(assigned), &options, watch)?;
+    in_best_order(assigned, own, &options, watch)
 }
 
 /// A plan, and what ggml's allocator takes for the same graph.
@@ -208,6 +216,7 @@ pub fn plan_beside_ggml_watched(
             }
         }
     };
+    let plan = in_best_order(assigned, plan, &options, watch)?;
     Ok(PlanBesideGgml { plan, ggml })
 }
 
@@ -489,7 +498,7 @@ impl GraphPlan {
     /// Returns a node that is written over a source in another memory than the one it was assigned to, as only
     /// happens with ggml's reuse.
     pub fn aliased_across_memories(&self) -> Option<TensorId> {
-        let (graph, assignment) = (self.assigned.graph(), self.assigned.assignment());
+        let (graph, assignment) = (self.in_run_order().graph(), self.in_run_order().assignment());
         let mut assigned = graph.nodes().iter().zip(&assignment.nodes);
         // Both lists are in the order of nodes.
         let is_away = |node: &TensorId| {
@@ -541,7 +550,8 @@ impl GraphPlan {
         let PlanOptions { reuse, unread, .. } = self.options;
         let without_extra_lifetime =
             self.memories.iter().filter(|it| !it.keeps_extra_lifetime).map(|it| it.memory).collect();
-        TensorPlaces { places: tensors.pairs().map(own).collect(), reuse, unread, without_extra_lifetime }
+        let places = tensors.pairs().map(own).collect();
+        TensorPlaces { places, order: self.order().cloned(), reuse, unread, without_extra_lifetime }
     }
 
     /// Returns where a tensor is allocated, also a view; `None` for external memory and for what the graph never touches.

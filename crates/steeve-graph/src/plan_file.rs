@@ -32,8 +32,11 @@ use steeve_plan::file::{FileMemory, FileTensor, PlanFile};
 use steeve_plan::{Best, Clipped, Id, IdVec, InputLimit};
 
 use crate::compact::text_order;
+use crate::plan::RunOrder;
+use crate::reorder::overtaking;
 use crate::{
-    AssignedGraph, Fusion, GraphPlan, GraphStrategy, Memory, MemoryId, PlanOptions, Reuse, TensorId, Unread, replay,
+    AssignedGraph, Fusion, GraphPlan, GraphStrategy, Memory, MemoryId, Named, NodeOrder, Order, PlanOptions, Reuse,
+    TensorId, Unread, replay,
 };
 
 impl GraphPlan {
@@ -91,7 +94,9 @@ impl GraphPlan {
         for memory in graph.owners() {
             check_memory(matched.file(file, memory), &graph.memories()[memory])?;
         }
-        let plan = PlanLoader::new(file, graph, options, numbers, matched).plan()?;
+        let run = run_order(file, graph)?;
+        let ordered = run.as_ref().map_or_else(|| graph.clone(), |run| run.assigned.clone());
+        let plan = PlanLoader::new(file, &ordered, options, numbers, matched).plan(graph, run)?;
         plan.fits(graph)?;
         match replay(graph, &plan.places()) {
             Ok(()) => Ok(plan),
@@ -120,7 +125,28 @@ fn options(file: &PlanFile) -> Result<PlanOptions, PlanFault> {
         Reuse::from_name(&named(&file.reuse)).ok_or_else(|| word("reuse", &file.reuse, "ggml, more or none"))?;
     let unread = Unread::from_name(&named(&file.unread))
         .ok_or_else(|| word("unread", &file.unread, "keep, free-inputs or free"))?;
-    Ok(PlanOptions { strategy, reuse, unread }.implied())
+    let order = if file.order.is_some() { Order::Best } else { Order::Keep };
+    Ok(PlanOptions::new(strategy).with_reuse(reuse).with_unread(unread).with_order(order).implied())
+}
+
+/// Returns the order in which the plan runs, which may mean something else than the graph; `None` if it is the graph's own.
+fn node_order(file: &PlanFile, graph: &AssignedGraph) -> Result<Option<NodeOrder>, PlanFault> {
+    let Some(positions) = &file.order else { return Ok(None) };
+    let order = NodeOrder::new(positions.clone())?;
+    order.check_length(graph.graph())?;
+    Ok(Some(order))
+}
+
+/// Returns the order in which the plan runs, if it is right for every graph that the plan fits.
+fn run_order(file: &PlanFile, graph: &AssignedGraph) -> Result<Option<Box<RunOrder>>, PlanFault> {
+    let Some(order) = node_order(file, graph)? else { return Ok(None) };
+    if let Some((position, other_position)) = overtaking(graph, &order) {
+        let named = |position: usize| Named::new(graph.graph().nodes()[position], graph.graph().names());
+        let (node, other) = (named(position), named(other_position));
+        return Err(PlanFault::Overtakes { node, position, other, other_position });
+    }
+    let assigned = order.apply_unchecked(graph)?;
+    Ok(Some(RunOrder { order, assigned }.into()))
 }
 
 /// Which tensor of a graph each number of a file means.

@@ -22,6 +22,7 @@
 mod certificate;
 #[cfg(all(test, feature = "fuzz"))]
 mod laws;
+mod legality;
 mod listing;
 mod live_bytes;
 mod model;
@@ -43,6 +44,8 @@ use model::{OrderModel, UnitId};
 use settle::settle;
 use window::{MAX_UNITS, Window};
 
+#[cfg(feature = "json")]
+pub(crate) use legality::overtaking;
 pub use node_order::{MovedNode, NodeOrder, NodeOrderError};
 
 /// How an order is searched for, and when it is used.
@@ -64,14 +67,19 @@ pub struct OrderSearch {
 
 impl Default for OrderSearch {
     fn default() -> Self {
-        Self { least_saving: 10, states: 1_000_000 }
+        Self::new()
     }
 }
 
 impl OrderSearch {
+    /// Returns the default search.
+    pub const fn new() -> Self {
+        Self { least_saving: 10, states: 1_000_000 }
+    }
+
     /// Returns a search that takes a few milliseconds at most, for a first look.
-    pub fn quick() -> Self {
-        Self { states: 10_000, ..Self::default() }
+    pub const fn quick() -> Self {
+        Self { least_saving: 10, states: 10_000 }
     }
 
     /// Sets by how many thousandths of the peak another order must be better to be used.

@@ -17,6 +17,7 @@
 //! O(accesses * log of pieces).
 
 mod fault;
+mod meaning;
 mod tags;
 
 use alloc::collections::BTreeMap;
@@ -27,17 +28,22 @@ use core::ops::Range;
 
 pub use fault::{LastWriter, PlaceFault, ReplayFault, ReplayFaults};
 
+use meaning::{GraphMeaning, WrittenPieces, in_callers_order, pieces};
 use steeve_plan::{BufferId, Bytes, Id, IdVec, Offset};
 use tags::{WriterTag, WriterTags};
 
 use crate::fusion::{GroupRead, KeptExtent, group_reads, prefix};
-use crate::{AssignedGraph, Fusion, Graph, Memory, MemoryId, Named, Op, Reuse, TensorId, TensorPlace, Unread};
+use crate::{
+    AssignedGraph, Fusion, Graph, Memory, MemoryId, Named, NodeOrder, Op, Reuse, TensorId, TensorPlace, Unread,
+};
 
 /// A claim where the tensors of a graph are located, to be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorPlaces {
     /// For each tensor with bytes of its own where they are; nothing for views and external tensors.
     pub places: IdVec<TensorId, Option<TensorPlace>>,
+    /// The order in which the nodes run, where it is not the graph's own. Then every node must read what it reads in that one.
+    pub order: Option<NodeOrder>,
     /// Which sources a node may write over: [`Reuse::Ggml`] those of ggml's list, otherwise those of our own table.
     pub reuse: Reuse,
     /// Which tensors that no node reads must survive the run.
@@ -66,14 +72,25 @@ pub struct TensorPlaces {
 ///
 /// Every fault, in the order in which they happen.
 pub fn replay(assigned: &AssignedGraph, places: &TensorPlaces) -> Result<(), ReplayFaults> {
-    let mut replay = ReplayRun::new(assigned, places);
-    replay.check_claims();
-    replay.before_the_run();
-    for index in 0..assigned.graph().nodes().len() {
-        replay.node(index);
-    }
-    replay.after_the_run();
-    if replay.faults.is_empty() { Ok(()) } else { Err(ReplayFaults(replay.faults)) }
+    let faults = match &places.order {
+        None => ReplayRun::new(assigned, places, MeaningUse::None).run().0,
+        Some(order) => {
+            let ordered =
+                order.apply_unchecked(assigned).map_err(|error| ReplayFaults([ReplayFault::Order(error)].into()))?;
+            let (_, meaning) = ReplayRun::new(assigned, places, MeaningUse::Note(GraphMeaning::default())).run();
+            ReplayRun::new(&ordered, places, MeaningUse::Compare(order, meaning)).run().0
+        }
+    };
+    if faults.is_empty() { Ok(()) } else { Err(ReplayFaults(faults)) }
+}
+
+/// What is done with what nodes read.
+enum MeaningUse<'a> {
+    None,
+    /// It is noted: the graph runs in its own order.
+    Note(GraphMeaning),
+    /// It is compared with what was noted: the graph runs in this order.
+    Compare(&'a NodeOrder, GraphMeaning),
 }
 
 /// An address space: the memory of one root, or a planned buffer.
@@ -98,11 +115,12 @@ struct ReplayRun<'a> {
     groups: Vec<GroupRead>,
     begun: usize,
     open: Vec<GroupRead>,
+    meaning: MeaningUse<'a>,
     faults: Vec<ReplayFault>,
 }
 
 impl<'a> ReplayRun<'a> {
-    fn new(assigned: &'a AssignedGraph, places: &'a TensorPlaces) -> Self {
+    fn new(assigned: &'a AssignedGraph, places: &'a TensorPlaces, meaning: MeaningUse<'a>) -> Self {
         let (isolated, planned, overwritten) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let graph = assigned.graph();
         let mut computed = vec![false; graph.tensors().len()];
@@ -124,8 +142,93 @@ impl<'a> ReplayRun<'a> {
             groups,
             begun: 0,
             open: Vec::new(),
+            meaning,
             faults: Vec::new(),
         }
+    }
+
+    /// Executes the whole graph. Returns what is wrong, and what nodes have read.
+    fn run(mut self) -> (Vec<ReplayFault>, GraphMeaning) {
+        self.check_claims();
+        self.before_the_run();
+        for index in 0..self.graph().nodes().len() {
+            self.node(index);
+        }
+        self.after_the_run();
+        self.compare_ends();
+        match self.meaning {
+            MeaningUse::None => (self.faults, GraphMeaning::default()),
+            MeaningUse::Note(meaning) | MeaningUse::Compare(_, meaning) => (self.faults, meaning),
+        }
+    }
+
+    /// Returns the position of a node in the graph's own order, in which faults count.
+    fn position(&self, node: usize) -> usize {
+        match &self.meaning {
+            MeaningUse::Compare(order, _) => order.positions().get(node).map_or(node, |position| *position as usize),
+            MeaningUse::None | MeaningUse::Note(_) => node,
+        }
+    }
+
+    /// Notes what a node reads, or checks that it is what it reads in the graph's own order.
+    fn compare_read(&mut self, node: usize, source: TensorId) {
+        let tensors = self.graph().tensors();
+        let (root, start) = (tensors.root(source), tensors.offset(source).0);
+        let range = start..start.saturating_add(self.graph().tensor(source).nbytes().0);
+        let found = self.isolated.get(&root).map(|tags| pieces(tags, range)).unwrap_or_default();
+        match &mut self.meaning {
+            MeaningUse::None => {}
+            MeaningUse::Note(meaning) => meaning.note_read(node, source, found),
+            MeaningUse::Compare(order, meaning) => {
+                let position = order.positions().get(node).map_or(node, |position| *position as usize);
+                let found = in_callers_order(found, order);
+                if let Some((byte, expected)) = meaning.other_read(position, source, &found) {
+                    let reader = Some((position, self.named(self.graph().nodes()[node])));
+                    self.report_reordered(reader, source, byte, expected, &found);
+                }
+            }
+        }
+    }
+
+    /// Notes the contents of all roots after the run, or checks that they are the same: a caller may look at whatever survives.
+    fn compare_ends(&mut self) {
+        match &mut self.meaning {
+            MeaningUse::None => {}
+            MeaningUse::Note(meaning) => meaning.note_ends(&self.isolated),
+            MeaningUse::Compare(order, meaning) => {
+                let mut others = Vec::new();
+                for (root, tags) in &self.isolated {
+                    let found = in_callers_order(pieces(tags, 0..u64::MAX), order);
+                    if let Some((byte, expected)) = meaning.other_end(*root, &found) {
+                        others.push((*root, byte, expected, found));
+                    }
+                }
+                for (root, byte, expected, found) in others {
+                    self.report_reordered(None, root, byte, expected, &found);
+                }
+            }
+        }
+    }
+
+    /// Reports that something else is read than in the graph's own order. Tags count in that order.
+    fn report_reordered(
+        &mut self,
+        reader: Option<(usize, Named)>,
+        tensor: TensorId,
+        byte: u64,
+        expected: Option<WriterTag>,
+        found: &WrittenPieces,
+    ) {
+        let found = found.iter().find(|(piece, _)| piece.contains(&byte)).map(|(_, tag)| *tag);
+        let by = |tag: Option<WriterTag>| match (tag, &self.places.order) {
+            (Some(WriterTag::Node(position)), Some(order)) => {
+                let place = order.positions().iter().position(|it| *it as usize == position).unwrap_or(position);
+                LastWriter::Node(position, self.named(self.graph().nodes()[place]))
+            }
+            (tag, _) => self.writer(tag),
+        };
+        let (tensor, found, expected) = (self.named(tensor), by(found), by(expected));
+        self.faults.push(ReplayFault::Reordered { reader, tensor, byte: Offset(byte), found, expected });
     }
 
     fn graph(&self) -> &'a Graph {
@@ -217,6 +320,7 @@ impl<'a> ReplayRun<'a> {
             // A CPY may name itself as its destination, which it does not read.
             if source != node || tensor.op != Op::Cpy || slot != 1 {
                 self.read(index, source);
+                self.compare_read(index, source);
             }
         }
         self.check_in_place(index, node);
@@ -321,7 +425,7 @@ impl<'a> ReplayRun<'a> {
         let root = self.graph().root(tensor);
         let is_placed = self.start_of(root).is_some() || self.graph().tensor(root).nbytes() == Bytes::ZERO;
         if !is_placed {
-            self.faults.push(ReplayFault::Unplaced { node, tensor: self.named(tensor) });
+            self.faults.push(ReplayFault::Unplaced { node: self.position(node), tensor: self.named(tensor) });
         }
         is_placed
     }
@@ -332,6 +436,7 @@ impl<'a> ReplayRun<'a> {
         }
         if let Some(byte) = self.unwritten(source) {
             let (reader, tensor) = (self.named(self.graph().nodes()[node]), self.named(source));
+            let node = self.position(node);
             self.faults.push(ReplayFault::Unwritten { node, reader, tensor, byte: Offset(byte) });
             return;
         }
@@ -387,7 +492,7 @@ impl<'a> ReplayRun<'a> {
         let (memory, buffer) = self.buffer_of(read.source);
         let reader = self.named(self.graph().nodes()[read.node]);
         let (tensor, by, offset) = (self.named(read.source), self.writer(by), Offset(offset));
-        let (node, last) = (read.node, read.last);
+        let (node, last) = (self.position(read.node), self.position(read.last));
         self.faults.push(ReplayFault::Fusion { node, last, reader, tensor, by, memory, buffer, offset });
         false
     }
@@ -447,6 +552,7 @@ impl<'a> ReplayRun<'a> {
         let (memory, buffer) = self.buffer_of(source);
         let reader = self.named(self.graph().nodes()[node]);
         let (tensor, by, offset) = (self.named(source), self.writer(by), Offset(offset));
+        let node = self.position(node);
         self.faults.push(ReplayFault::Overwritten { node, reader, tensor, by, memory, buffer, offset });
     }
 
@@ -463,7 +569,9 @@ impl<'a> ReplayRun<'a> {
         match tag {
             None => LastWriter::Nothing,
             Some(WriterTag::Caller(tensor)) => LastWriter::Caller(self.named(tensor)),
-            Some(WriterTag::Node(node)) => LastWriter::Node(node, self.named(self.graph().nodes()[node])),
+            Some(WriterTag::Node(node)) => {
+                LastWriter::Node(self.position(node), self.named(self.graph().nodes()[node]))
+            }
         }
     }
 
@@ -506,7 +614,7 @@ impl<'a> ReplayRun<'a> {
             } else {
                 let operation = graph.tensors().op_title(graph.tensor(node).op).into();
                 let (writer, tensor) = (self.named(node), self.named(source));
-                self.faults.push(ReplayFault::InPlace { node: index, writer, slot, tensor, operation });
+                self.faults.push(ReplayFault::InPlace { node: self.position(index), writer, slot, tensor, operation });
             }
         }
     }

@@ -42,7 +42,7 @@ impl GraphPlan {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn survivors(&self) -> Survivors {
-        let graph = self.assigned().graph();
+        let graph = self.in_run_order().graph();
         let written = last_writes(graph);
         let mut roots: Vec<TensorId> = graph.tensors().ids().filter(|id| self.block(*id).is_some()).collect();
         roots.sort_by_key(|root| core::cmp::Reverse(written[root.index()]));

@@ -215,8 +215,13 @@ impl<K: Copy + Ord + Debug> KeyedGraph<K> {
             if tensor.is_planned() { self.keys.key(id).and_then(&place) } else { None }
         };
         let places = tensors.pairs().map(own).collect();
-        let places =
-            TensorPlaces { places, reuse: Reuse::Extended, unread: Unread::Free, without_extra_lifetime: Vec::new() };
+        let places = TensorPlaces {
+            places,
+            order: None,
+            reuse: Reuse::Extended,
+            unread: Unread::Free,
+            without_extra_lifetime: Vec::new(),
+        };
         Ok(replay(&self.assigned, &places)?)
     }
 }

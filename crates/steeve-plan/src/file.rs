@@ -65,6 +65,10 @@ pub struct PlanFile {
     /// For the plan of a graph whose text numbers tensors in another way: the fingerprint of what the text is read as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// For the plan of a graph that runs in another order than the graph's own: the positions of the nodes there, in the order in
+    /// which they run. Live ranges count in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Vec<u32>>,
     /// The memories, in the order of the graph. A block list has one.
     pub memories: Vec<FileMemory>,
 }
@@ -312,6 +316,7 @@ impl PlanFile {
             planned_as: None,
             graph: None,
             text: None,
+            order: None,
             memories,
         }
     }

@@ -55,6 +55,19 @@ impl Allocation {
         &self.graph
     }
 
+    /// Returns the graph with its nodes in the order in which they must run: the caller's, unless the plan has
+    /// [another](steeve_graph::Order::Best). Tensors are the same. What observers of a backend see of a run is in this order.
+    ///
+    /// # Errors
+    ///
+    /// None: a plan that fits a graph has an order of its nodes.
+    pub fn in_run_order(&self) -> Result<Graph, AllocError> {
+        match self.planned.plan.order() {
+            None => Ok(self.graph.clone()),
+            Some(order) => Ok(order.apply_to(&self.graph)?),
+        }
+    }
+
     /// Returns the address of a tensor, whatever its contents. Fails if the graph does not use it.
     pub fn address(&self, tensor: TensorId) -> Result<Address<'_>, AllocError> {
         self.graph.tensors().find(tensor)?;
@@ -130,7 +143,7 @@ impl Allocation {
     /// Begins a run that the caller computes itself, without a [`Backend`](steeve_device::Backend):
     /// [`compute`](Self::compute) and [`prepare`](Self::prepare) do it on one.
     ///
-    /// The caller computes all nodes in the order of the graph, in the bytes at their [addresses](Self::address), and calls
+    /// The caller computes all nodes in the [order of the plan](Self::in_run_order), in the bytes at their [addresses](Self::address), and calls
     /// [`RunGuard::finish`] when they are done. Until the guard is finished or dropped, tensors of the plan can neither be
     /// read nor written through any handle; external tensors that the graph uses can't be written through this one, and
     /// those that it writes can't be read.

@@ -12,9 +12,10 @@ impl Allocation {
         self.prepare(backend)?.run()
     }
 
-    /// Prepares the graph to run on a backend: chooses kernels. Fails if a node is not supported.
+    /// Prepares the graph to run on a backend, in the [order of its plan](Self::in_run_order): chooses kernels. Fails if a node is not supported.
     pub fn prepare<'a>(&'a self, backend: &'a dyn Backend) -> Result<Computation<'a>, AllocError> {
-        let prepared = backend.prepare(self.graph(), 0..self.graph().nodes().len(), self)?;
+        let graph = self.in_run_order()?;
+        let prepared = backend.prepare(&graph, 0..graph.nodes().len(), self)?;
         Ok(Computation { allocation: self, backend, prepared })
     }
 }

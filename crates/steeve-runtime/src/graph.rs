@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, Bytes, Offset, SharedBuffer};
 use steeve_graph::{
-    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Named, PlanMismatch,
+    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, MemoryPlan, Named, Order, PlanMismatch,
     PlanOptions, SizeClass, TensorId, fit_buffers, plan_graph, share_buffers,
 };
 
@@ -13,6 +13,7 @@ use crate::error::AtPeak;
 use crate::memories::Memories;
 use crate::planned::{PlanCache, PlannedGraph, ReadyPlan, externals};
 use crate::pool::{BufferPool, ChunkMatches, ChunkSizes, NewChunkSizes, PoolBuffers, chunk_of, total};
+use crate::shared_externals::shared_bytes;
 use crate::{AllocError, AllocOptions, Allocation, GraphRequest, Replan, SmallGraphs};
 
 /// Plans graphs, owns the buffers that they run in, and returns the addresses of their tensors.
@@ -212,16 +213,24 @@ impl GraphAllocator {
     ) -> Result<Allocation, AllocError> {
         let GraphRequest { graph, assignment } = request.into();
         self.contents.lock().check_idle()?;
-        let same =
-            |planned: &PlannedGraph| assignment.is_none_or(|asked| planned.plan.assigned().assignment() == asked);
+        let same = |planned: &PlannedGraph| {
+            assignment.is_none_or(|asked| planned.plan.assigned().assignment() == asked)
+                && planned.allows(graph, bindings)
+        };
         let found = match self.find(graph, same) {
             Some(found) => found,
             None => {
                 // Before buffers are made anew, and contents are lost.
-                self.check_bound(&externals(graph), graph, bindings)?;
+                let (externals, changed) = externals(graph);
+                self.check_bound(&externals, graph, bindings)?;
+                let mut options = self.options.plan;
+                if options.order == Order::Best && shared_bytes(graph, &externals, &changed, bindings).is_some() {
+                    options.order = Order::Keep;
+                }
+                let allows = |planned: &PlannedGraph| planned.allows(graph, bindings);
                 let planned = match assignment {
-                    Some(assignment) => self.plan_again_as(graph, assignment)?,
-                    None => self.plan_again(graph)?,
+                    Some(assignment) => self.plan_again_as(graph, assignment, &options, allows)?,
+                    None => self.plan_again(graph, &options, allows)?,
                 };
                 self.keep(planned)?
             }
@@ -318,9 +327,15 @@ impl GraphAllocator {
 
     /// Returns a plan without buffers for a graph: one that was made for it, or a new one where that is allowed, or
     /// one that it fits.
-    fn plan_again(&self, graph: &Graph) -> Result<Arc<PlannedGraph>, AllocError> {
+    fn plan_again(
+        &self,
+        graph: &Graph,
+        options: &PlanOptions,
+        allows: impl Fn(&PlannedGraph) -> bool,
+    ) -> Result<Arc<PlannedGraph>, AllocError> {
         let (single, memories) = (self.memories.is_single(), &self.memories);
-        if let Some(planned) = self.plans.without_buffers(|planned| planned.is_made_for(graph, memories)) {
+        let made_for = |planned: &PlannedGraph| planned.is_made_for(graph, memories) && allows(planned);
+        if let Some(planned) = self.plans.without_buffers(made_for) {
             return Ok(planned);
         }
         let assignment = match (self.options.replan, self.plans.latest()) {
@@ -328,24 +343,30 @@ impl GraphAllocator {
             (_, None) => return Err(AllocError::NothingReserved),
             (Replan::Always, Some(latest)) if is_as_long(latest, graph) => latest.plan.assigned().assignment().clone(),
             (_, Some(_)) => {
-                let accepts = |planned: &PlannedGraph| planned.accepts(graph, memories);
+                let accepts = |planned: &PlannedGraph| planned.accepts(graph, memories) && allows(planned);
                 return self.plans.without_buffers(accepts).ok_or_else(|| self.not_reserved(graph));
             }
         };
-        Ok(Arc::new(PlannedGraph::new(self.plan(GraphRequest::from((graph, &assignment)))?)))
+        Ok(Arc::new(PlannedGraph::new(self.plan_with(GraphRequest::from((graph, &assignment)), options)?)))
     }
 
     /// Returns a plan without buffers for a graph and an assignment: one that was made for them, or a new one where that
     /// is allowed, or one that they fit.
-    fn plan_again_as(&self, graph: &Graph, assignment: &Assignment) -> Result<Arc<PlannedGraph>, AllocError> {
-        let same = |planned: &PlannedGraph| planned.plan.assigned().assignment() == assignment;
+    fn plan_again_as(
+        &self,
+        graph: &Graph,
+        assignment: &Assignment,
+        options: &PlanOptions,
+        allows: impl Fn(&PlannedGraph) -> bool,
+    ) -> Result<Arc<PlannedGraph>, AllocError> {
+        let same = |planned: &PlannedGraph| planned.plan.assigned().assignment() == assignment && allows(planned);
         let made_for = |planned: &PlannedGraph| same(planned) && planned.is_made_for(graph, &self.memories);
         let accepts = |planned: &PlannedGraph| same(planned) && planned.accepts(graph, &self.memories);
         match (self.plans.without_buffers(made_for), self.options.replan) {
             (Some(planned), _) => Ok(planned),
             (None, Replan::Never) => self.plans.without_buffers(accepts).ok_or_else(|| self.not_reserved(graph)),
             (None, Replan::OneMemory | Replan::Always) => {
-                Ok(Arc::new(PlannedGraph::new(self.plan(GraphRequest::from((graph, assignment)))?)))
+                Ok(Arc::new(PlannedGraph::new(self.plan_with(GraphRequest::from((graph, assignment)), options)?)))
             }
         }
     }

@@ -64,6 +64,7 @@ mod request;
 mod memories;
 mod pool;
 mod planned;
+mod shared_externals;
 mod graph;
 #[cfg(feature = "json")]
 mod plan_file;

@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use steeve_device::Bindings;
 use steeve_graph::{Bytes, Graph, GraphPlan, Id, MemoryPlan, Op, SizeClass, SizeClasses, Survivors, TensorId};
 
 use crate::memories::Memories;
 use crate::pool::{BufferPool, ChunkMatches};
+use crate::shared_externals::shared_bytes;
 
 /// A plan, with the tensors that a caller must write. All lists are sorted by id.
 #[derive(Debug)]
@@ -78,6 +80,13 @@ impl PlannedGraph {
         self.unfilled.binary_search(&root).is_ok()
     }
 
+    /// Returns whether the plan may be used with these bindings: in another order than the caller's, no external tensor may share
+    /// bytes with one that nodes write into.
+    pub(crate) fn allows(&self, graph: &Graph, bindings: &Bindings) -> bool {
+        let shared = || shared_bytes(graph, &self.externals, &self.changed_externals, bindings);
+        self.plan.order().is_none() || shared().is_none()
+    }
+
     /// Returns the sizes of the plan's buffers in each memory. Tensors of no bytes need an empty one, for their addresses.
     pub(crate) fn needed(&self) -> impl Iterator<Item = Vec<Bytes>> + '_ {
         let sizes = |it: &MemoryPlan| match it.plan.buffers().as_slice() {
@@ -138,9 +147,12 @@ fn marks(graph: &Graph) -> Vec<u8> {
     marks
 }
 
-/// Returns the external roots that leafs and nodes use, each once.
-pub(crate) fn externals(graph: &Graph) -> Vec<TensorId> {
-    marked_externals(graph, &marks(graph))
+/// Returns the external roots that leafs and nodes use, each once, and those of them that nodes write into.
+pub(crate) fn externals(graph: &Graph) -> (Vec<TensorId>, Vec<TensorId>) {
+    let marks = marks(graph);
+    let externals = marked_externals(graph, &marks);
+    let changed = externals.iter().copied().filter(|id| marks[id.index()] & CHANGED != 0).collect();
+    (externals, changed)
 }
 
 fn marked_externals(graph: &Graph, marks: &[u8]) -> Vec<TensorId> {

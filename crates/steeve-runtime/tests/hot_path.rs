@@ -10,9 +10,9 @@ use std::sync::Arc;
 use steeve_testkit::transformer;
 
 use graphs::{device, graph, host, memory};
-use steeve_device::{Bindings, BufferType, Device, DiscreteDevice, MemorySpec};
-use steeve_graph::{Align, Bytes, Graph};
-use steeve_runtime::{GraphAllocator, allocate_context};
+use steeve_device::{Bindings, BufferType, Device, DiscreteDevice, MemorySpec, Offset, SharedBuffer, Usage};
+use steeve_graph::{Align, Bytes, Graph, Order, PlanOptions};
+use steeve_runtime::{AllocOptions, GraphAllocator, allocate_context};
 use transformer::{Transformer, rebuilt};
 
 /// The system's allocator, which counts what this thread asks of it.
@@ -183,5 +183,52 @@ fn a_whole_step_of_a_token_loop_uses_no_heap() {
         result.unwrap();
         // The first step plans, and finds out who survives.
         assert!(step == 0 || used == 0, "step {step}: {used}");
+    }
+}
+
+#[test]
+fn a_graph_that_runs_in_another_order_is_allocated_without_the_heap() {
+    // `wide` is made long before it is read, in each of many layers, and rows of a cache are written.
+    let build = |tokens: u64| {
+        let layer = |index: usize| {
+            let wide = 16 * tokens;
+            format!(
+                "w{index} = repeat f32[64,{wide}] x{index}
+                there{index} = view f32[64,{tokens}]+0 cache; write{index} = cpy x{index} there{index}
+                p{index} = mul_mat f32[64,{tokens}] weight x{index}
+                l{index} = repeat f32[64,{wide}] p{index}; s{index} = sum_rows f32[1,{wide}] l{index}
+                a{index} = add w{index} s{index}; v{index} = view f32[64,{tokens}]+0 a{index}
+                x{} = neg v{index}\n",
+                index + 1
+            )
+        };
+        let layers: String = (0..100).map(layer).collect();
+        graph(&format!(
+            "x0 = input f32[64,{tokens}]; weight = external f32[64,64]; cache = external f32[64,64]
+            {layers}y = neg x100 !output"
+        ))
+    };
+    let plan = PlanOptions::default().with_order(Order::Best);
+    let mut allocator = GraphAllocator::new(&host()).with_options(AllocOptions::new().with_plan(plan));
+    let prompt = build(32);
+    allocator.reserve(&prompt).unwrap();
+    assert!(allocator.plan_of(&prompt).unwrap().order().is_some());
+    let buffer = SharedBuffer::allocate(&host(), Bytes(2 * 64 * 256), Usage::Any).unwrap();
+    let mut bindings = Bindings::new();
+    for (index, name) in ["weight", "cache"].into_iter().enumerate() {
+        let tensor = prompt.tensors().ids().find(|id| prompt.name(*id) == name).unwrap();
+        bindings.bind(tensor, &buffer, Offset(index as u64 * 64 * 256), Bytes(64 * 256)).unwrap();
+    }
+    let bindings_of = |graph: &Graph| {
+        let mut own = Bindings::new();
+        for (tensor, at) in bindings.iter() {
+            let tensor = graph.tensors().ids().find(|id| *id == tensor).unwrap();
+            own.bind(tensor, at.buffer, at.offset, at.size).unwrap();
+        }
+        own
+    };
+    for tokens in [32, 1, 7, 32, 1] {
+        let graph = build(tokens);
+        assert_free(&mut allocator, &graph, &bindings_of(&graph));
     }
 }

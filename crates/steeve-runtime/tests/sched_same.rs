@@ -9,7 +9,7 @@ use device_set::{DeviceFeatures, DeviceSet, RunOutcome, alone, fill, outcome, pi
 use language_model::{AttentionForm, ModelGraph, TestModel, drawing, seeing};
 use reference::{Case, CaseBuilder, CaseSize, OpCoverage, random_case};
 use steeve_cpu::CpuBackend;
-use steeve_graph::{Best, Budget, GraphStrategy, PlanOptions, Reuse};
+use steeve_graph::{Best, Budget, Graph, GraphStrategy, Order, OrderSearch, PlanOptions, Reuse};
 use steeve_runtime::sched::{Offload, SchedError, SchedOptions};
 use steeve_testkit::{device_set, language_model, reference, test_devices};
 use test_devices::Random;
@@ -27,6 +27,7 @@ struct RunCounts {
     in_turn: usize,
     moved: usize,
     shared: usize,
+    reordered: usize,
 }
 
 fn random_options(random: &mut Random) -> SchedOptions {
@@ -35,6 +36,10 @@ fn random_options(random: &mut Random) -> SchedOptions {
         0 => PlanOptions::default().with_reuse(Reuse::None),
         1 => PlanOptions::new(best),
         _ => PlanOptions::default(),
+    };
+    let plan = match random.once_in(3) {
+        true => plan.with_order(Order::Best).with_order_search(OrderSearch::default().with_least_saving(0)),
+        false => plan,
     };
     let offload = if random.once_in(2) { Offload::Wanted } else { Offload::Never };
     SchedOptions::new().with_plan(plan).with_offload(offload).with_pipeline_depth(1 + random.index(3))
@@ -88,7 +93,14 @@ fn prove(case: &Case, seed: u64, features: DeviceFeatures, tally: &mut RunCounts
     scheduler.synchronise().unwrap_or_else(|error| fail(error.to_string()));
     check(2, &outcome(case, &job));
     tally.shared += usize::from(device_set.made.len() > 1);
+    tally.reordered += usize::from(!is_in_order(&case.graph, schedule.graph()));
     device_set.assert_ordered(&format!("seed {seed}\n{schedule}\n{}", case.text()));
+}
+
+/// Returns whether the nodes of a graph are in the same order in its schedule.
+fn is_in_order(graph: &Graph, scheduled: &Graph) -> bool {
+    let own = scheduled.nodes().iter().filter(|node| graph.nodes().contains(node));
+    own.eq(graph.nodes())
 }
 
 /// Returns whether a node writes into something that the caller writes too: then it can't be written again during a
@@ -108,6 +120,7 @@ fn prove_random(seeds: u64, offset: u64, features: DeviceFeatures) -> RunCounts 
         prove(&case, seed, features, &mut tally);
     }
     println!("{tally:?}");
+    assert!(tally.reordered > 0, "{tally:?}");
     assert!(tally.splits > 2 * tally.graphs && tally.copies > tally.graphs, "there is nothing to split: {tally:?}");
     tally
 }

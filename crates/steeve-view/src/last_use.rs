@@ -42,7 +42,7 @@ impl fmt::Display for LastUse {
 
 /// Finds the last use of each block, by the tensor that the block is named after.
 pub(crate) fn last_uses(plan: &GraphPlan) -> BTreeMap<TensorId, LastUse> {
-    let graph = plan.assigned().graph();
+    let graph = plan.in_run_order().graph();
     let owner = |tensor: TensorId| plan.block(graph.root(tensor)).map(|(memory, block)| memory.tensors[block]);
     let users = graph.last_users();
     let mut uses: BTreeMap<TensorId, LastUse> = BTreeMap::new();
@@ -60,7 +60,7 @@ pub(crate) fn last_uses(plan: &GraphPlan) -> BTreeMap<TensorId, LastUse> {
 /// Finds, for each memory, the steps from the first node that reads or writes a tensor in it to the last, the end
 /// excluded.
 pub(crate) fn used_steps(plan: &GraphPlan) -> BTreeMap<MemoryId, (Step, Step)> {
-    let graph = plan.assigned().graph();
+    let graph = plan.in_run_order().graph();
     let mut used: BTreeMap<MemoryId, (Step, Step)> = BTreeMap::new();
     for (step, node) in (1..).map(Step).zip(graph.nodes()) {
         if graph.tensor(*node).op.writes_nothing() {

@@ -401,7 +401,7 @@ impl PlanMap {
 
     /// Creates the map of a graph's plan, with one memory for each of the plan's.
     pub fn of_graph(name: impl Into<String>, plan: &GraphPlan) -> Self {
-        let graph = plan.assigned().graph();
+        let graph = plan.in_run_order().graph();
         let shared = GraphFacts { nested: nested_tensors(plan), last_uses: last_uses(plan), purposes: purposes(graph) };
         let memory = |it: &MemoryPlan| {
             let tile = |block: BlockId| tensor_tile(plan, it, block, &shared);

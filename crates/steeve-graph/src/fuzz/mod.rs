@@ -8,7 +8,9 @@ pub use scramble::scrambled_graph;
 
 use alloc::string::ToString;
 
-use crate::{AssignedGraph, GraphError, GraphParts, Op, PlanOptions, Reuse, plan_graph, replay};
+use crate::{
+    AssignedGraph, GraphError, GraphParts, GraphPlan, Op, Order, OrderSearch, PlanOptions, Reuse, plan_graph, replay,
+};
 
 /// Where random decisions come from: a seed, or the bytes of a fuzzer.
 #[derive(Clone, Debug)]
@@ -151,11 +153,44 @@ pub fn plan(bytes: &[u8]) {
     for reuse in [Reuse::Ggml, Reuse::Extended, Reuse::None] {
         match plan_graph(&graph, &PlanOptions::default().with_reuse(reuse)) {
             Ok(plan) => {
-                assert!(plan.fits(&graph).is_ok(), "{reuse:?}: the plan does not fit its own graph\n{graph}");
-                let replayed = replay(&graph, &plan.places());
-                assert!(replayed.is_ok(), "{reuse:?}: {replayed:?}\n{graph}");
+                check(&graph, &plan);
+                let options = PlanOptions::default().with_reuse(reuse).with_order(Order::Best);
+                // A saving of a byte is enough to be tried.
+                let search = OrderSearch::default().with_least_saving(0);
+                match plan_graph(&graph, &options.with_order_search(search)) {
+                    Ok(best) => check_ordered(&graph, &plan, &best),
+                    Err(error) => unreachable!("{reuse:?}, another order: {error}\n{graph}"),
+                }
             }
             Err(error) => unreachable!("{reuse:?}: {error}\n{graph}"),
+        }
+    }
+}
+
+/// Checks that a plan fits the graph it was made for, and replays.
+fn check(graph: &AssignedGraph, plan: &GraphPlan) {
+    let reuse = plan.options().reuse;
+    assert!(plan.fits(graph).is_ok(), "{reuse:?}: the plan does not fit its own graph\n{graph}");
+    let replayed = replay(graph, &plan.places());
+    assert!(replayed.is_ok(), "{reuse:?}: {replayed:?}\n{graph}");
+}
+
+/// Checks the plan of the best order that is found, beside that of the graph's own.
+fn check_ordered(graph: &AssignedGraph, own: &GraphPlan, best: &GraphPlan) {
+    check(graph, best);
+    for (own, best) in own.memories().iter().zip(best.memories()) {
+        assert!(best.plan.peak() <= own.plan.peak(), "{} > {}\n{graph}", best.plan.peak(), own.plan.peak());
+    }
+    match best.order() {
+        None => assert_eq!(own, best, "{graph}"),
+        Some(order) => {
+            assert!(best.peak() < own.peak() && !order.is_own(), "{order:?}\n{graph}");
+            #[cfg(feature = "json")]
+            {
+                let read = GraphPlan::from_json(&best.to_json(), graph).map_err(|error| error.to_string());
+                let (places, order) = (read.as_ref().map(GraphPlan::places), read.as_ref().map(GraphPlan::order));
+                assert_eq!((places, order), (Ok(best.places()), Ok(best.order())), "{graph}");
+            }
         }
     }
 }

@@ -6,10 +6,10 @@ use steeve_plan::{
     BlockId, Bytes, Id, IdVec, PlaceOutcome, Placement, Plan, Strategy, Verdict, Violations, certify, place_watched,
 };
 
-use super::{GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, PlanOptions, SearchWatcher, TensorBlock};
+use super::{GraphPlan, GraphPlanError, GraphStrategy, MemoryPlan, Order, PlanOptions, SearchWatcher, TensorBlock};
 use crate::ggml::GgmlSimulation;
 use crate::live_ranges::{LiveRange, LiveRangeId, LiveRanges, MemoryProblem, PrefixEnds};
-use crate::{AssignedGraph, Graph, MemoryId, TensorId};
+use crate::{AssignedGraph, Graph, MemoryId, OrderSearch, TensorId};
 
 /// A memory's proven plan, and what else is known of it.
 pub(super) struct MemorySolution {
@@ -113,8 +113,10 @@ pub(super) fn assemble(
     let tensor_blocks: Vec<Option<TensorBlock>> = live_ranges.of_tensor.iter().map(tensor_block).collect();
     let (unlisted, in_place_aliases) = (unlisted(assigned.graph()), in_place_aliases(assigned.graph(), live_ranges));
     let overlaps = overlaps(assigned.graph(), &memories, &tensor_blocks);
-    let (assigned, options) = (assigned.clone(), *options);
-    GraphPlan { assigned, options, memories, tensor_blocks, unlisted, in_place_aliases, overlaps }
+    // Another order is entered where one is found.
+    let options = options.with_order(Order::Keep).with_order_search(OrderSearch::new());
+    let assigned = assigned.clone();
+    GraphPlan { assigned, run: None, options, memories, tensor_blocks, unlisted, in_place_aliases, overlaps }
 }
 
 /// Returns the nodes whose block may share bytes with that of a source that they still read, with its slot.

@@ -2,6 +2,8 @@
 
 use steeve_plan::Best;
 
+use crate::OrderSearch;
+
 /// How a graph is planned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,13 +14,18 @@ pub struct PlanOptions {
     pub reuse: Reuse,
     /// What becomes of tensors that no node reads. [`GraphStrategy::Ggml`] implies [`Unread::Keep`].
     pub unread: Unread,
+    /// Whether nodes may run in another order than the caller's. [`GraphStrategy::Ggml`] implies [`Order::Keep`].
+    pub order: Order,
+    /// How another order is searched for, and when it is used.
+    pub order_search: OrderSearch,
 }
 
 impl PlanOptions {
     /// Returns the default options with another strategy. [`GraphStrategy::Ggml`] is ggml's to the byte, so it has ggml's
     /// reuse and keeps what is not read, whatever the other two options say.
     pub const fn new(strategy: GraphStrategy) -> Self {
-        Self { strategy, reuse: Reuse::Extended, unread: Unread::FreeInputs }
+        let order_search = OrderSearch::new();
+        Self { strategy, reuse: Reuse::Extended, unread: Unread::FreeInputs, order: Order::Keep, order_search }
     }
 
     /// Sets which nodes are written over a source in place.
@@ -35,10 +42,24 @@ impl PlanOptions {
         self
     }
 
+    /// Sets whether nodes may run in another order than the caller's.
+    #[must_use]
+    pub const fn with_order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets how another order is searched for, and when it is used.
+    #[must_use]
+    pub const fn with_order_search(mut self, search: OrderSearch) -> Self {
+        self.order_search = search;
+        self
+    }
+
     /// Returns what is really done, where the strategy implies something else than the options say.
     pub(crate) fn implied(self) -> Self {
         match self.strategy {
-            GraphStrategy::Ggml => Self { reuse: Reuse::Ggml, unread: Unread::Keep, ..self },
+            GraphStrategy::Ggml => Self { reuse: Reuse::Ggml, unread: Unread::Keep, order: Order::Keep, ..self },
             GraphStrategy::Fast | GraphStrategy::Best(_) => self,
         }
     }
@@ -66,6 +87,53 @@ impl GraphStrategy {
             Self::Fast => "fast",
             Self::Best(_) => "best",
         }
+    }
+}
+
+/// In which order the nodes run.
+///
+/// ```
+/// use steeve_graph::{AssignedGraph, Order, PlanOptions, plan_graph};
+/// // `wide` is made long before it is read, and `a` and `b` take as much.
+/// let graph: AssignedGraph = "
+///     x = input f32[64]
+///     wide = repeat f32[4096] x
+///     a = repeat f32[4096] x
+///     b = sum_rows a
+///     y = add f32[4096] wide b !output
+/// "
+/// .parse()?;
+/// let peak = |order| plan_graph(&graph, &PlanOptions::default().with_order(order)).map(|plan| plan.peak());
+/// assert_eq!(peak(Order::Keep)?.get(), 2 * 16384 + 256);
+/// assert_eq!(peak(Order::Best)?.get(), 16384 + 256 + 4); // `wide` is made last
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// In the caller's.
+    #[default]
+    Keep,
+    /// In another one, where one is found that needs fewer bytes: every node reads what it reads in the caller's. The plan has
+    /// the order ([`GraphPlan::order`](crate::GraphPlan::order)); allocators run it.
+    Best,
+}
+
+impl Order {
+    /// All variants.
+    pub const ALL: [Self; 2] = [Self::Keep, Self::Best];
+
+    /// Returns the name in plan files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Best => "best",
+        }
+    }
+
+    /// Finds a variant by its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
     }
 }
 

@@ -11,12 +11,12 @@ use alloc::vec::Vec;
 use steeve_plan::file::{FileFault, PlanFile};
 use steeve_plan::{BufferId, Bytes, Id, IdVec};
 
-use super::{MatchMemories, PlanFault, TensorNumbers, check_memory, match_memories, options};
+use super::{MatchMemories, PlanFault, TensorNumbers, check_memory, match_memories, node_order, options};
 use crate::liveness::{RootLifetime, root_lifetimes};
 use crate::recorded::RecordedPlacement;
 use crate::{
-    AssignedGraph, GraphPlan, GraphStrategy, MemoryId, Named, ReplayFault, Reuse, TensorId, TensorPlace, TensorPlaces,
-    Unread, replay,
+    AssignedGraph, GraphPlan, GraphStrategy, MemoryId, Named, PlanOptions, ReplayFault, Reuse, TensorId, TensorPlace,
+    TensorPlaces, Unread, replay,
 };
 
 /// Where the tensors of a graph are said to be, and how large the buffers are.
@@ -124,7 +124,9 @@ impl PlacementClaim {
                 wrong.push(PlanFault::Unplaced { tensor: Named::new(tensor, graph.graph().names()) });
             }
         }
-        let places = TensorPlaces { places, reuse: options.reuse, unread: options.unread, without_extra_lifetime };
+        let PlanOptions { reuse, unread, .. } = options;
+        let order = node_order(file, graph)?;
+        let places = TensorPlaces { places, order, reuse, unread, without_extra_lifetime };
         Ok((Self { places, buffers }, wrong))
     }
 
@@ -153,7 +155,13 @@ impl PlacementClaim {
             buffers[id].clear();
         }
         Self {
-            places: TensorPlaces { places, reuse, unread, without_extra_lifetime: graph.owners().collect() },
+            places: TensorPlaces {
+                places,
+                order: None,
+                reuse,
+                unread,
+                without_extra_lifetime: graph.owners().collect(),
+            },
             buffers,
         }
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use steeve_plan::file::{FileFault, PlanFileError};
 use steeve_plan::{Align, BlockId, BufferId, Bytes, Clipped, Lifetime, Offset, ProblemError, Violation};
 
-use crate::{Fingerprint, Named, PlanMismatch, ReplayFault, TensorId};
+use crate::{Fingerprint, Named, NodeOrderError, PlanMismatch, ReplayFault, TensorId};
 
 /// One thing that is wrong with a plan file, or why it is no plan for a graph.
 #[derive(Debug, thiserror::Error)]
@@ -291,6 +291,23 @@ pub enum PlanFault {
         #[source]
         fault: FileFault,
     },
+    /// The order in which the plan runs is none of the graph's nodes.
+    #[error(transparent)]
+    NodeOrder(#[from] NodeOrderError),
+    /// In the order in which the plan runs, a node comes before one that it must wait for, or leaves the nodes of its memory.
+    #[error(
+        "node order: node {position} ({node}) overtakes node {other_position} ({other}), which must stay before it"
+    )]
+    Overtakes {
+        /// The node.
+        node: Named,
+        /// Its position in the graph's own order.
+        position: usize,
+        /// The one that it must not overtake.
+        other: Named,
+        /// The position of that one.
+        other_position: usize,
+    },
     /// The plan does not fit the graph.
     #[error(transparent)]
     Mismatch(#[from] PlanMismatch),
@@ -324,6 +341,7 @@ impl PlanFault {
             Self::Lifetime { .. } => "live-range",
             Self::InPlace { .. } => "in-place",
             Self::Figure { .. } => "figure",
+            Self::NodeOrder(_) | Self::Overtakes { .. } => "node-order",
             Self::Replay(fault) => match **fault {
                 ReplayFault::Overwritten { .. } => "overwritten",
                 ReplayFault::Fusion { .. } => "fusion",
@@ -333,6 +351,7 @@ impl PlanFault {
                 ReplayFault::Unwritten { .. } => "unwritten",
                 ReplayFault::InitialOverlap { .. } => "both-before",
                 ReplayFault::Place { .. } => "outside",
+                ReplayFault::Reordered { .. } | ReplayFault::Order(_) => "node-order",
             },
         }
     }
@@ -352,7 +371,8 @@ impl PlanFault {
             | Self::Lifetime { tensor, .. } => [tensor.id].into(),
             Self::InPlace { tensor, overwritten, .. } => [tensor.id, overwritten.id].into(),
             Self::Invalid { tensors, .. } => tensors.iter().map(|it| it.id).collect(),
-            Self::Replay(fault) => [fault.tensor().id].into(),
+            Self::Replay(fault) => fault.tensor().map(|tensor| tensor.id).into_iter().collect(),
+            Self::Overtakes { node, other, .. } => [node.id, other.id].into(),
             _ => Vec::new(),
         }
     }

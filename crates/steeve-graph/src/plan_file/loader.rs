@@ -1,5 +1,6 @@
 //! The strict reader: what the graph needs, against what the file says.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -12,12 +13,13 @@ use crate::alias::ggml_allows_alias;
 use crate::fusion::{Fusion, GroupEnds};
 use crate::live_ranges::end_of_run;
 use crate::liveness::{RootLifetime, root_lifetimes};
-use crate::plan::{TensorBlock, overlaps, unlisted};
+use crate::plan::{RunOrder, TensorBlock, overlaps, unlisted};
 use crate::{AssignedGraph, GraphPlan, MemoryId, MemoryPlan, Named, PlanOptions, Reuse, TensorId};
 
 /// Checks a file against the graph.
 pub(super) struct PlanLoader<'a> {
     file: &'a PlanFile,
+    /// The graph in the order in which the plan runs.
     pub(super) graph: &'a AssignedGraph,
     pub(super) options: PlanOptions,
     pub(super) numbers: TensorNumbers,
@@ -58,7 +60,8 @@ impl<'a> PlanLoader<'a> {
         }
     }
 
-    pub(super) fn plan(mut self) -> Result<GraphPlan, PlanFault> {
+    /// Returns the proven plan of `assigned`, which is the graph in the caller's order.
+    pub(super) fn plan(mut self, assigned: &AssignedGraph, run: Option<Box<RunOrder>>) -> Result<GraphPlan, PlanFault> {
         let owners: Vec<MemoryId> = self.graph.owners().collect();
         let mut memories = Vec::with_capacity(owners.len());
         for (memory_plan, memory) in (0..).zip(owners) {
@@ -75,7 +78,8 @@ impl<'a> PlanLoader<'a> {
         let overlaps = overlaps(self.graph.graph(), &memories, &self.tensor_blocks);
         let Self { graph, options, tensor_blocks, .. } = self;
         Ok(GraphPlan {
-            assigned: graph.clone(),
+            assigned: assigned.clone(),
+            run,
             options,
             memories,
             tensor_blocks,

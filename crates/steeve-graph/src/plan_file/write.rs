@@ -37,6 +37,7 @@ impl GraphPlan {
         let mut file = PlanFile::new(self.options.strategy.name(), memories);
         file.reuse = Some(self.options.reuse.name().to_owned());
         file.unread = Some(self.options.unread.name().to_owned());
+        file.order = self.order().map(|order| order.positions().to_vec());
         let own = self.assigned.fingerprint();
         file.graph = Some(own.to_string());
         let text = self.assigned.compact().ok().map(|compact| compact.fingerprint());
@@ -65,7 +66,7 @@ struct PlanDescription<'a> {
     plan: &'a GraphPlan,
     /// The number of each tensor in the text of the graph.
     lines: IdVec<TensorId, Option<u32>>,
-    /// The last node that uses each root.
+    /// The last node that uses each root, in the order in which they run.
     last_users: IdVec<TensorId, Option<usize>>,
     /// Whether each root, or a view of it, is an output.
     kept: Vec<bool>,
@@ -90,7 +91,7 @@ impl<'a> PlanDescription<'a> {
             let (id, name) = (view.index() as u32, graph.name(view).to_owned());
             views[graph.root(view).index()].push(FileView { id, name, offset: place.offset, size: place.size });
         }
-        Self { plan, lines: numbers, last_users: graph.last_users(), kept, views }
+        Self { plan, lines: numbers, last_users: plan.in_run_order().graph().last_users(), kept, views }
     }
 
     fn memory(&self, it: &MemoryPlan) -> FileMemory {

@@ -324,7 +324,7 @@ fn leaf_marks(graph: &Graph) -> Vec<bool> {
 }
 
 /// What has happened to each root so far.
-struct RootAccesses {
+pub(super) struct RootAccesses {
     /// By the number of the root: external roots that nodes write into have one number.
     key: Vec<u32>,
     writer: Vec<Option<UnitId>>,
@@ -332,7 +332,7 @@ struct RootAccesses {
 }
 
 impl RootAccesses {
-    fn new(graph: &Graph) -> Self {
+    pub(super) fn new(graph: &Graph) -> Self {
         let tensors = graph.tensors().len();
         let mut is_written = vec![false; tensors];
         for node in graph.nodes().iter().filter(|node| !graph.tensor(**node).op.writes_nothing()) {
@@ -348,7 +348,7 @@ impl RootAccesses {
 
     /// Returns the units that `unit` must wait for: those that wrote what it reads or writes, and those that read what it
     /// writes.
-    fn edges(&mut self, graph: &Graph, node: TensorId, unit: UnitId) -> Vec<UnitId> {
+    pub(super) fn edges(&mut self, graph: &Graph, node: TensorId, unit: UnitId) -> Vec<UnitId> {
         let mut edges = Vec::new();
         for (slot, source) in graph.sources(node).iter().enumerate() {
             let Some(source) = *source else { continue };

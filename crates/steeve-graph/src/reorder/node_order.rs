@@ -33,6 +33,14 @@ pub enum NodeOrderError {
         /// How many nodes there are.
         nodes: usize,
     },
+    /// There are not as many numbers as nodes.
+    #[error("node order: wrong length: expected {nodes} nodes, got {given}")]
+    Length {
+        /// How many there are.
+        given: usize,
+        /// How many nodes the graph has.
+        nodes: usize,
+    },
     /// A node is there twice, so another one is missing.
     #[error("node order: node {position} runs at {first} and at {second}")]
     Twice {
@@ -101,6 +109,22 @@ impl NodeOrder {
         self.0.iter().filter_map(|position| graph.nodes().get(*position as usize).copied())
     }
 
+    /// Checks that there are as many numbers as a graph has nodes.
+    pub(crate) fn check_length(&self, graph: &Graph) -> Result<(), NodeOrderError> {
+        let (given, nodes) = (self.0.len(), graph.nodes().len());
+        if given == nodes { Ok(()) } else { Err(NodeOrderError::Length { given, nodes }) }
+    }
+
+    /// Returns the graph with its nodes in this order, also where a node would then read what is not written.
+    pub(crate) fn apply_unchecked(&self, assigned: &AssignedGraph) -> Result<AssignedGraph, NodeOrderError> {
+        self.check_length(assigned.graph())?;
+        Ok(assigned.with_nodes(self.nodes(assigned.graph()).collect(), self.in_order(&assigned.assignment().nodes)))
+    }
+
+    fn in_order<T: Copy>(&self, items: &[T]) -> Vec<T> {
+        self.0.iter().filter_map(|position| items.get(*position as usize).copied()).collect()
+    }
+
     /// Returns the nodes that do not run where the caller has them, counted from what runs before them: the fewest whose removal
     /// leaves the others in the caller's order. In the order in which they run. O(n log n).
     pub fn moved(&self, graph: &Graph) -> Vec<MovedNode> {
@@ -122,8 +146,8 @@ impl NodeOrder {
     pub fn apply(&self, assigned: &AssignedGraph) -> Result<AssignedGraph, GraphError> {
         let (graph, assignment) = (assigned.graph(), assigned.assignment());
         let graph = self.apply_to(graph)?;
-        let memories = self.0.iter().map(|position| assignment.nodes[*position as usize]).collect();
-        let assignment = Assignment { leafs: assignment.leafs.clone(), nodes: memories };
+        let nodes = self.in_order(&assignment.nodes);
+        let assignment = Assignment { leafs: assignment.leafs.clone(), nodes };
         AssignedGraph::new(graph, assigned.memories().clone(), assignment, assigned.sizes().clone())
     }
 

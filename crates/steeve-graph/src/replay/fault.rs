@@ -6,7 +6,7 @@ use core::fmt;
 
 use steeve_plan::{Align, BufferId, Bytes, Clipped, Offset};
 
-use crate::{MemoryId, Named};
+use crate::{MemoryId, Named, NodeOrderError};
 
 /// Everything that went wrong in a replay; at least one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +146,23 @@ pub enum ReplayFault {
         /// What is wrong with that.
         why: PlaceFault,
     },
+    /// In the order that a plan runs in, a node reads what another write left, or the end of the run does.
+    #[error("{}: reads byte {byte} of {tensor} as {found} left it: expected {expected}, as in the graph's own order", reader.as_ref().map_or_else(|| String::from("after the run"), |(node, reader)| alloc::format!("node {node} ({reader})")))]
+    Reordered {
+        /// The node that reads, with its position in the graph's own order; `None` for what is there after the run.
+        reader: Option<(usize, Named)>,
+        /// What it reads.
+        tensor: Named,
+        /// The first byte of its root that differs.
+        byte: Offset,
+        /// The last write there.
+        found: LastWriter,
+        /// The write that it reads in the graph's own order.
+        expected: LastWriter,
+    },
+    /// The order of a plan is none of the graph's nodes.
+    #[error(transparent)]
+    Order(NodeOrderError),
     /// A node reads or writes a tensor that has no place.
     #[error("node {node}: uses {tensor}, which has no place")]
     Unplaced {
@@ -157,9 +174,10 @@ pub enum ReplayFault {
 }
 
 impl ReplayFault {
-    /// Returns the tensor that is overwritten, lost or missing.
-    pub const fn tensor(&self) -> &Named {
+    /// Returns the tensor that is overwritten, lost or missing; `None` if it is about none.
+    pub const fn tensor(&self) -> Option<&Named> {
         match self {
+            Self::Order(_) => None,
             Self::Overwritten { tensor, .. }
             | Self::Fusion { tensor, .. }
             | Self::Unwritten { tensor, .. }
@@ -167,7 +185,8 @@ impl ReplayFault {
             | Self::Lost { tensor, .. }
             | Self::InPlace { tensor, .. }
             | Self::Place { tensor, .. }
-            | Self::Unplaced { tensor, .. } => tensor,
+            | Self::Reordered { tensor, .. }
+            | Self::Unplaced { tensor, .. } => Some(tensor),
         }
     }
 }

@@ -70,6 +70,11 @@ pub enum SchedError {
         /// The other.
         other: Named,
     },
+    /// A plan file in another order of the nodes than the schedule's.
+    #[error(
+        "plan file: in another order than the schedule: expected a plan made with order keep, of the graph that assign() returns"
+    )]
+    PlanOrder,
     /// ggml's reuse has put a result into another memory than that of its worker.
     #[error(
         "{node}: located in the memory of its source, where its readers may not reach it: use Reuse::Extended instead of ggml's reuse"

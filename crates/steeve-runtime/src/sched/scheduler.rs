@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use crate::{AllocError, AllocOptions, GraphAllocator, Replan, RunGuard};
 use steeve_device::{Bindings, Bytes, Device};
-use steeve_graph::{AssignedGraph, Graph, GraphPlan, GraphStrategy, Id, Named, PlanOptions, Reuse, TensorId};
+use steeve_graph::{
+    AssignedGraph, Assignment, Graph, GraphPlan, GraphStrategy, Id, MemoryId, Named, Order, PlanOptions, Reuse,
+    TensorId, best_order,
+};
 
 use crate::sched::alias_check::check_no_alias;
 use crate::sched::assign::{PinnedTensors, assign};
@@ -163,7 +166,9 @@ impl Scheduler {
 
     fn apply_options(&mut self) {
         let SchedOptions { plan, graphs, budgets, .. } = &self.options;
-        let options = AllocOptions::new().with_plan(*plan).with_replan(Replan::Always).with_plans(*graphs);
+        // Schedules are made in the order in which they run.
+        let plan = plan.with_order(Order::Keep);
+        let options = AllocOptions::new().with_plan(plan).with_replan(Replan::Always).with_plans(*graphs);
         let options = budgets.iter().fold(options, |options, (worker, bytes)| options.with_budget(*worker, *bytes));
         self.allocator.set_options(options);
     }
@@ -240,6 +245,9 @@ impl Scheduler {
         let locations = locations.into();
         let schedule = self.cached_or_new(graph, &locations)?;
         let plan = self.allocator.read_plan((schedule.graph(), schedule.assignment()), json, by)?;
+        if plan.order().is_some() {
+            return Err(SchedError::PlanOrder);
+        }
         check_results_in_own_memory(&plan, &schedule)?;
         self.cache_schedule(graph, locations)?;
         self.allocator.reserve_planned(plan).map_err(|error| self.explain(error))
@@ -455,7 +463,47 @@ impl Scheduler {
         }
     }
 
+    /// Schedules a graph, in another order of its nodes where [the options](SchedOptions::with_plan) ask for that and all
+    /// memories need no more, and together enough less.
     fn make_schedule(&self, graph: &Graph, locations: &TensorLocations) -> Result<Schedule, SchedError> {
+        let own = self.schedule_in_order(graph, locations)?;
+        let plan = &self.options.plan;
+        if plan.order == Order::Keep || plan.strategy == GraphStrategy::Ggml {
+            return Ok(own);
+        }
+        let Some(ordered) = self.best_order(graph, locations)? else { return Ok(own) };
+        let best = self.schedule_in_order(&ordered, locations)?;
+        // Where a node is computed may depend on its neighbours, and other devices may make other bits.
+        let of_tensors = |schedule: &Schedule| -> Vec<Option<WorkerId>> {
+            schedule.workers.iter().map(|worker| worker.map(|(worker, _)| worker)).collect()
+        };
+        let needed = |schedule: &Schedule| self.allocator.required((schedule.graph(), schedule.assignment()));
+        let (before, after) = (needed(&own)?, needed(&best)?);
+        let sum = |sizes: &[Bytes]| Bytes(sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0)));
+        let is_better = of_tensors(&own) == of_tensors(&best)
+            && before.iter().zip(&after).all(|(before, after)| after <= before)
+            && plan.order_search.is_worth_while(sum(&before), sum(&after));
+        Ok(if is_better { best } else { own })
+    }
+
+    /// Returns a graph in the best order that is found if each node stays with its worker; `None` if that is its own.
+    fn best_order(&self, graph: &Graph, locations: &TensorLocations) -> Result<Option<Graph>, SchedError> {
+        let facts = PlacementFacts::new(graph, &self.workers, locations)?;
+        let assigned = assign(&facts, &self.pins, self.options.offload)?;
+        let memory = |tensor| {
+            let worker = assigned.memory_owner(&facts, tensor);
+            worker.and_then(|worker| MemoryId::from_index(worker.index())).unwrap_or(MemoryId::FIRST)
+        };
+        let assignment = Assignment::by(graph, memory);
+        let assigned = self.allocator.assign((graph, &assignment))?;
+        let found = best_order(&assigned, &self.options.plan, &self.options.plan.order_search);
+        match found.order.is_own() {
+            true => Ok(None),
+            false => Ok(Some(found.order.apply_to(graph)?)),
+        }
+    }
+
+    fn schedule_in_order(&self, graph: &Graph, locations: &TensorLocations) -> Result<Schedule, SchedError> {
         let facts = PlacementFacts::new(graph, &self.workers, locations)?;
         let assigned = assign(&facts, &self.pins, self.options.offload)?;
         let pipeline_depth = self.options.pipeline_depth;

@@ -60,7 +60,7 @@ impl Laws<'_> {
             GraphStrategy::Ggml => (steeve_graph::Reuse::Ggml, assigned.memories().ids().collect()),
             _ => (reuse, Vec::new()),
         };
-        replay(&assigned, &TensorPlaces { places, reuse, unread, without_extra_lifetime })
+        replay(&assigned, &TensorPlaces { places, order: None, reuse, unread, without_extra_lifetime })
             .map_err(|faults| faults.to_string())
     }
 

@@ -31,7 +31,7 @@ pub use crate::formats::FORMATS;
 pub use case::{Case, CaseBuilder, Values, named};
 pub use eval_memory::{EvalMemory, pack};
 pub use plan_variant::{
-    BoundTensors, PlanVariant, RunResult, allocator, bind, contents_of, plan_variants, run, run_in,
+    BoundTensors, PlanVariant, RunResult, allocator, bind, contents_of, in_another_order, plan_variants, run, run_in,
 };
 pub use prove_case::{ThreadedBackends, judge_run, judge_whole, prove, same};
 pub use random_case::{CaseSize, OpCoverage, random_case};

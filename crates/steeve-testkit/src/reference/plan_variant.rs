@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use steeve_cpu::CpuBackend;
 use steeve_device::{Backend, Bindings, BufferType, Bytes, Offset, SharedBuffer, Usage};
-use steeve_graph::{Best, Budget, Context, GraphPlanError, GraphStrategy, PlanOptions, Reuse, TensorId};
+use steeve_graph::{
+    Best, Budget, Context, GraphPlanError, GraphStrategy, Order, OrderSearch, PlanOptions, Reuse, TensorId,
+};
 use steeve_runtime::{AllocError, AllocOptions, GraphAllocator, TensorAllocator};
 
 use super::case::Case;
@@ -31,10 +33,17 @@ pub fn plan_variants() -> [PlanVariant; 5] {
     ]
 }
 
+/// Returns the variant that runs in another order of the nodes wherever that saves a byte.
+pub fn in_another_order() -> PlanVariant {
+    let search = OrderSearch::default().with_least_saving(0);
+    let plan = PlanOptions::default().with_order(Order::Best).with_order_search(search);
+    PlanVariant { name: "in another order", plan }
+}
+
 /// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunResult {
-    /// The nodes that ran with their results, without gaps, as they were just then.
+    /// The nodes that ran with their results, without gaps, as they were just then; in the order of the graph.
     pub nodes: Vec<(TensorId, Vec<u8>)>,
     /// The outputs, read after the run.
     pub outputs: Vec<(TensorId, Vec<u8>)>,
@@ -45,6 +54,8 @@ pub struct RunResult {
     /// Nodes that had the memory of a source, with its slot.
     pub take_overs: Vec<(TensorId, u32)>,
     pub peak: Bytes,
+    /// Whether the nodes ran in another order than the graph's.
+    pub is_reordered: bool,
 }
 
 /// External tensors in two buffers.
@@ -99,7 +110,9 @@ pub fn run_in(
         reserved => reserved?,
     }
     let plan = allocator.plan_of(&case.graph).expect("it has just been planned");
-    let mut ran = RunResult { take_overs: plan.in_place_aliases().to_vec(), peak: plan.peak(), ..RunResult::default() };
+    let (peak, is_reordered) = (plan.peak(), plan.order().is_some());
+    let take_overs = plan.in_place_aliases().to_vec();
+    let mut ran = RunResult { take_overs, peak, is_reordered, ..RunResult::default() };
     allocator.clear(0xFF)?;
     let allocation = allocator.alloc(&case.graph, &bound.bindings)?;
     for leaf in case.graph.leafs().iter().filter(|id| !case.graph.tensor(**id).external) {
@@ -115,6 +128,7 @@ pub fn run_in(
     backend.stop_observing();
     computed?;
     ran.nodes = std::mem::take(&mut *seen.lock().unwrap());
+    ran.nodes.sort_by_key(|(node, _)| case.graph.nodes().iter().position(|other| other == node));
     for output in case.outputs() {
         ran.outputs.push((output, allocation.read_bytes(output)?));
     }
