@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use steeve_graph::{
-    AssignedGraph, Bytes, Flags, GraphPlan, Id, KeyedGraph, MatchMemories, Memory, MemoryId, Op, PlanFault,
-    PlanOptions, RecordedGraph, Reuse, TensorId, Unread, check_plan_file, plan_graph_watched,
+    AssignedGraph, Bytes, Flags, GraphPlan, GraphStrategy, Id, KeyedGraph, MatchMemories, Memory, MemoryId, Op,
+    PlanFault, PlanOptions, RecordedGraph, Reuse, TensorId, Unread, check_plan_file, plan_graph_watched,
 };
 use steeve_models::tflite::{
     GraphOptions, HeadPlan, HeadRecord, KernelSet, Model, TensorIndex, TfliteError, TfliteGraph, TfliteKey,
@@ -576,6 +576,13 @@ impl PyGraph {
                 )
             };
             options = options.with_reuse(Reuse::from_name(&found).ok_or_else(unknown)?);
+        }
+        let of_ggml = [
+            ("strategy", options.strategy == GraphStrategy::Ggml),
+            ("reuse", reuse.is_some() && options.reuse == Reuse::Ggml),
+        ];
+        if let Some((argument, _)) = of_ggml.into_iter().find(|(_, is_given)| *is_given && self.data.is_model()) {
+            return Err(invalid_argument(py, argument, None, "'ggml' is for graphs of ggml: got a TFLite model"));
         }
         // In a model only outputs are read after the run.
         let unread = match optional_text("unread", unread)? {

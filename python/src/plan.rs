@@ -550,7 +550,9 @@ impl PyPlan {
 
 /// Fits a drawing into the width of a notebook's cell.
 pub(crate) fn in_notebook(svg: &str) -> String {
-    format!("<div style=\"max-width:1000px;overflow:auto\">{svg}</div>")
+    // Narrower cells get a smaller picture.
+    let fitted = svg.replacen("<svg ", "<svg style=\"max-width:100%;height:auto\" ", 1);
+    format!("<div style=\"max-width:1000px\">{fitted}</div>")
 }
 
 impl PyPlan {

@@ -65,6 +65,9 @@ def test_scratch_buffers_take_room(model) -> None:
     assert graph.plan(scratch=1000).peak > graph.plan(scratch=0).peak == graph.plan().peak
     with pytest.raises(steeve.InvalidArgument, match="scratch: out of range"):
         graph.plan(scratch=-1)
+    for name in ("strategy", "reuse"):
+        with pytest.raises(steeve.InvalidArgument, match=f"{name}: 'ggml' is for graphs of ggml"):
+            graph.plan(**{name: "ggml"})
     builder = steeve.GraphBuilder()
     builder.output(builder.node("y", 8, []))
     for name, value in [("scratch", 8), ("in_place", "tflm-reference"), ("overlap", "tflm-reference")]:

@@ -8,7 +8,7 @@ use comfy_table::{Cell, Color};
 use steeve_plan::Bytes;
 
 use crate::byte_size::SizeStyle;
-use crate::commands::compare_command::ComparedFile;
+use crate::commands::compare_command::{ComparedFile, ComparedKind};
 use crate::comparison_table::geometric_mean;
 use crate::plan_figures::{MemoryFigures, PlanFigures, sum};
 use crate::text_table::{self, SizeRatio};
@@ -64,7 +64,12 @@ impl<'a> FileGroup<'a> {
             group
                 .memories
                 .extend(first.memories.iter().zip(&last.memories).map(|(first, last)| ComparedMemory { first, last }));
-            group.time += it.figures.iter().rev().find(|it| is_fast(it)).map_or(Duration::ZERO, |it| it.time);
+            let default = match it.kind {
+                // Behind it comes the plan in another order.
+                ComparedKind::Graph => it.figures.iter().filter(|it| is_fast(it)).nth(1),
+                ComparedKind::Blocks | ComparedKind::Model => it.figures.iter().rev().find(|it| is_fast(it)),
+            };
+            group.time += default.map_or(Duration::ZERO, |it| it.time);
         }
         group
     }

@@ -23,6 +23,9 @@ pub(crate) struct ResultLine<'a> {
     reuse: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unread: Option<&'static str>,
+    /// How many nodes run elsewhere than in the graph's own order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved: Option<usize>,
     status: &'static str,
     plan_us: u64,
     buffers: Vec<ResultMemory<'a>>,
@@ -48,6 +51,7 @@ impl<'a> ResultLine<'a> {
             strategy: figures.strategy,
             reuse: figures.reuse,
             unread: figures.unread,
+            moved: figures.moved,
             status: figures.status(),
             plan_us: u64::try_from(figures.time.as_micros()).unwrap_or(u64::MAX),
             buffers: memory_entries(figures),

@@ -32,6 +32,8 @@ pub(crate) struct LoadedMap {
     pub(crate) planned: Option<PlannedFile>,
     /// What is wrong with the plan in the file, in one sentence.
     pub(crate) wrong: Option<String>,
+    /// Whether nodes run in another order than the graph's own.
+    pub(crate) is_reordered: bool,
     /// How a plan in the file can be planned again.
     advice: &'static str,
 }
@@ -43,6 +45,7 @@ impl MapLoader<'_> {
         let file = source.to_string();
         // Whoever names a strategy wants a block list planned anew; the plan of a graph is all there is.
         let replans = self.planner.planning.strategy.is_some() || self.planner.search.is_given();
+        let is_reordered = matches!(&input, InputFile::Plan(plan) if plan.order.is_some());
         let (existing, advice) = match &input {
             InputFile::Plan(plan) => (ExistingPlan::of_file(name.unwrap_or("plan"), plan), ""),
             InputFile::Blocks(table)
@@ -52,14 +55,15 @@ impl MapLoader<'_> {
                 (existing, ", or plan it again with --strategy")
             }
             InputFile::Graph(graph) if !replans && self.planner.planning.kernels.given().is_empty() => {
-                match graph.model().and_then(|model| model.recorded_plan(name.unwrap_or("record"))) {
+                let recorded = graph.model().map(|model| model.recorded_plan(name.unwrap_or("record"))).transpose()?;
+                match recorded.flatten() {
                     Some(existing) => (existing, ", or plan it again with --strategy"),
                     None => return self.plan(source, input, name),
                 }
             }
             _ => return self.plan(source, input, name),
         };
-        Ok(LoadedMap { file, map: existing.map, planned: None, wrong: existing.wrong, advice })
+        Ok(LoadedMap { file, map: existing.map, planned: None, wrong: existing.wrong, is_reordered, advice })
     }
 
     /// Plans what a file holds.
@@ -68,7 +72,8 @@ impl MapLoader<'_> {
         let planned = self.planner.make(source, input)?;
         let map = planned.map(name.unwrap_or(planned.maker()));
         self.planner.limits.capacities()?.check_names(planned.figures().memory_names())?;
-        Ok(LoadedMap { file, map, planned: Some(planned), wrong: None, advice: "" })
+        let is_reordered = planned.figures().moved.is_some();
+        Ok(LoadedMap { file, map, planned: Some(planned), wrong: None, is_reordered, advice: "" })
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct PlanFigures {
     pub(crate) reuse: Option<&'static str>,
     /// What becomes of tensors that no node reads; of graphs alone.
     pub(crate) unread: Option<&'static str>,
+    /// How many nodes run elsewhere than in the graph's own order; `None` where that is kept, or was not asked for.
+    pub(crate) moved: Option<usize>,
     /// What planning took, all memories together.
     pub(crate) time: Duration,
     /// At least one; a block list has exactly one.

@@ -23,7 +23,7 @@ use crate::verbosity::Verbosity;
 
 /// A file with its plan.
 pub(crate) enum PlannedFile {
-    Blocks { list: BlockList, solved: Box<SolvedBlocks>, figures: PlanFigures },
+    Blocks { list: BlockList, solved: Box<SolvedBlocks>, figures: Box<PlanFigures> },
     Graph { graph: Box<GraphFile>, solved: Box<SolvedGraph> },
 }
 
@@ -66,7 +66,7 @@ impl FilePlanner<'_> {
         if let Some(why) = solved.capacity_error(&list, &strategy) {
             self.verbosity.error(format!("{}: {why}", list.file));
         }
-        let figures = solved.figures(&strategy);
+        let figures = Box::new(solved.figures(&strategy));
         Ok(PlannedFile::Blocks { list, solved: Box::new(solved), figures })
     }
 
@@ -137,6 +137,12 @@ impl PlannedFile {
         Some(needs)
     }
 
+    /// Returns what another order of the nodes would save, see [`graph::other_order`].
+    pub(crate) fn other_order(&self) -> Option<graph::OtherOrder> {
+        let Self::Graph { graph, solved } = self else { return None };
+        graph::other_order(graph, solved)
+    }
+
     /// Returns the plan as a map to draw, under a name.
     pub(crate) fn map(&self, name: &str) -> PlanMap {
         match self {
@@ -183,6 +189,10 @@ impl PlannedFile {
                 Self::Graph { graph, .. } => out.write_text(graph.assigned.to_string()),
                 Self::Blocks { list, .. } => Err(Error::Usage(format!("{}: a block list has no graph", list.file))),
             },
+            OutputFormat::Header if self.figures().moved.is_some() => {
+                let why = "a C header has no order of the nodes: plan with --order keep";
+                Err(Error::Usage(format!("{}: {why}", self.file())))
+            }
             OutputFormat::Header | OutputFormat::Page | OutputFormat::Svg => {
                 out.write_picture(&self.picture(), self.file(), drawing)
             }

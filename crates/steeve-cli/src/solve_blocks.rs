@@ -42,6 +42,7 @@ impl SolvedBlocks {
             engine: EnginePlanner::default(),
             reuse: None,
             unread: None,
+            moved: None,
             time: self.time,
             memories: vec![memory],
         }

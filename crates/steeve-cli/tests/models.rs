@@ -72,6 +72,26 @@ fn a_wrong_record_is_taken_apart() {
 }
 
 #[test]
+fn a_record_that_the_runtime_does_not_load_is_an_error_of_whoever_looks_at_it() {
+    let folder = Folder::new("models-damaged");
+    let record = |count: i32| [1, 1, count, 0, 64, 0].iter().flat_map(|it: &i32| it.to_le_bytes()).collect::<Vec<u8>>();
+    for (count, why) in
+        [(2, "2 offsets, the file has 3 tensors"), (9, "record of the plan: 24 bytes"), (-1, "record of the plan")]
+    {
+        let mut small = SmallModel::chain(&[64, 32, 16]);
+        small.metadata("OfflineMemoryAllocation", &record(count));
+        let file = folder.file("damaged.tflite", small.to_bytes());
+        for command in [&["view", &file, "--height", "4"][..], &["show", &file]] {
+            steeve(command).expect(2).complains(&[why]);
+        }
+        assert_ne!(steeve(&["check", &file]).status, 0);
+        steeve(&["show", &file, "--strategy", "fast"]).expect(0);
+        steeve(&["plan", &file, "-o", &folder.path("again.tflite")]).expect(0);
+        steeve(&["check", &folder.path("again.tflite")]).expect(0);
+    }
+}
+
+#[test]
 fn kernels_that_are_known_save_more() {
     let folder = Folder::new("models-kernels");
     let model = folder.file("relu.tflite", SmallModel::chain(&[64, 64, 64]).to_bytes());

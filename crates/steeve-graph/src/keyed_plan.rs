@@ -8,8 +8,8 @@ use steeve_plan::{BufferId, Bytes};
 
 use crate::tensor_graph::KeyTable;
 use crate::{
-    AssignedGraph, GraphPlan, GraphPlanError, KeyedGraph, MemoryId, PlanOptions, TensorGraph, TensorGraphError,
-    TensorId, TensorPlace, plan_graph, replay,
+    AssignedGraph, GraphPlan, GraphPlanError, KeyedGraph, MemoryId, Op, Order, PlanOptions, TensorGraph,
+    TensorGraphError, TensorId, TensorPlace, plan_graph, replay,
 };
 
 /// A proven plan for a caller's graph. What it says is keyed as the caller's tensors are.
@@ -21,7 +21,8 @@ pub struct KeyedPlan<K> {
 
 /// Plans the memory of a caller's graph, and proves the plan.
 ///
-/// See [`TensorGraph`] for an example.
+/// See [`TensorGraph`] for an example. Of [`Order::Best`] the caller must run [the order of the plan](KeyedPlan::order); a graph in
+/// which some node has [several results](TensorGraph::more_results) keeps its own.
 ///
 /// # Errors
 ///
@@ -30,8 +31,9 @@ pub fn plan_tensor_graph<G: TensorGraph>(
     graph: &G,
     options: &PlanOptions,
 ) -> Result<KeyedPlan<G::Key>, TensorGraphError> {
-    let KeyedGraph { assigned, keys } = KeyedGraph::new(graph)?;
-    let plan = plan_graph(&assigned, options).map_err(|error| explain(&assigned, error))?;
+    let KeyedGraph { assigned, has_more_results, keys } = KeyedGraph::new(graph)?;
+    let order = if has_more_results { Order::Keep } else { options.order };
+    let plan = plan_graph(&assigned, &options.with_order(order)).map_err(|error| explain(&assigned, error))?;
     Ok(KeyedPlan { plan, keys })
 }
 
@@ -66,6 +68,15 @@ impl<K: Copy + Ord + Debug> KeyedPlan<K> {
         let (_, slot) = self.plan.in_place_aliases().iter().find(|(result, _)| *result == node)?;
         let source = self.plan.assigned().graph().sources(node).get(*slot as usize).copied().flatten()?;
         self.keys.key(source)
+    }
+
+    /// Returns the caller's nodes in the order in which they must run, where that is not the caller's own. Listed views are among
+    /// them only if they are nodes of the caller's.
+    pub fn order(&self) -> Option<impl Iterator<Item = K>> {
+        self.plan.order()?;
+        let graph = self.plan.in_run_order().graph();
+        let computes = |node: &&TensorId| graph.tensor(**node).op != Op::View;
+        Some(graph.nodes().iter().filter(computes).filter_map(|node| self.keys.key(*node)))
     }
 
     /// Returns the bytes of all memories together.
@@ -130,7 +141,7 @@ impl<K: Copy + Ord + Debug> KeyedPlan<K> {
     ///
     /// If the graph is wrong, or the file is no plan of it.
     pub fn from_json(text: &str, graph: &impl TensorGraph<Key = K>) -> Result<Self, TensorGraphError> {
-        let KeyedGraph { assigned, keys } = KeyedGraph::new(graph)?;
+        let KeyedGraph { assigned, keys, .. } = KeyedGraph::new(graph)?;
         Ok(Self { plan: GraphPlan::from_json(text, &assigned)?, keys })
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use proptest::prelude::*;
 use steeve_graph::fuzz::{Choices, assert_survives, random_graph, scrambled_graph};
 use steeve_graph::{
-    Align, AllocSizes, AssignedGraph, Bytes, Fusion, Id, KeyedGraph, KeyedPlan, Memory, MemoryId, Offset, Op,
+    Align, AllocSizes, AssignedGraph, Bytes, Fusion, Id, KeyedGraph, KeyedPlan, Memory, MemoryId, Offset, Op, Order,
     PlanOptions, Reuse, TensorGraph, TensorGraphError, TensorId, TensorPlace, Unread, plan_graph, plan_tensor_graph,
 };
 use steeve_plan::fuzz::inputs;
@@ -722,4 +722,55 @@ proptest! {
         }
         prop_assert!(graph.calls.get() <= 4 * assigned.graph().nodes().len());
     }
+}
+
+/// Sizes of results and their sources, in order; `halves` has the results that a node computes beside itself.
+struct Steps {
+    nodes: Vec<(&'static str, u64, Vec<&'static str>)>,
+    halves: Vec<(&'static str, &'static str)>,
+}
+
+impl TensorGraph for Steps {
+    type Key = &'static str;
+
+    fn nodes(&self) -> impl Iterator<Item = &'static str> {
+        self.nodes.iter().map(|node| node.0).filter(|node| !self.halves.iter().any(|half| half.1 == *node))
+    }
+
+    fn more_results(&self, node: &'static str) -> impl Iterator<Item = &'static str> {
+        self.halves.iter().filter(move |half| half.0 == node).map(|half| half.1)
+    }
+
+    fn inputs(&self) -> impl Iterator<Item = &'static str> {
+        core::iter::once("x")
+    }
+
+    fn outputs(&self) -> impl Iterator<Item = &'static str> {
+        core::iter::once("y")
+    }
+
+    fn sources(&self, node: &'static str) -> impl Iterator<Item = &'static str> {
+        self.nodes.iter().filter(move |it| it.0 == node).flat_map(|it| it.2.iter().copied())
+    }
+
+    fn size(&self, tensor: &'static str) -> Bytes {
+        Bytes(self.nodes.iter().find(|node| node.0 == tensor).map_or(64, |node| node.1))
+    }
+}
+
+#[test]
+fn a_callers_graph_gets_the_order_by_its_keys_and_keeps_its_own_where_a_node_has_several_results() {
+    let nodes =
+        vec![("wide", 4096, vec!["x"]), ("a", 4096, vec!["x"]), ("b", 64, vec!["a"]), ("y", 64, vec!["wide", "b"])];
+    let options = PlanOptions::default().with_order(Order::Best);
+    let mut steps = Steps { nodes, halves: Vec::new() };
+    let plan = plan_tensor_graph(&steps, &options).unwrap();
+    assert_eq!(plan.order().map(Iterator::collect::<Vec<_>>), Some(vec!["a", "b", "wide", "y"]));
+    plan.replay(&steps).unwrap();
+    assert!(plan.fits(&steps).is_ok());
+    steps.nodes.push(("more", 64, vec!["x"]));
+    steps.halves.push(("wide", "more"));
+    let plan = plan_tensor_graph(&steps, &options).unwrap();
+    assert!(plan.order().is_none());
+    plan.replay(&steps).unwrap();
 }

@@ -232,8 +232,9 @@ Examples:
   steeve compare graph.json.gz
   steeve compare folder/ --budget 500ms --bytes
 
-Graphs: ggml's own plan, its in-place decisions packed better (fast, reuse ggml), ours (fast) and ours with a search
-(best); ratios are by ggml's bytes. TFLite models: TensorFlow Lite Micro's own plan (tflm), ours (fast), in place and with
+Graphs: ggml's own plan, its in-place decisions packed better (fast, reuse ggml), ours (fast), ours in another order of
+the nodes (order best) and with a search (best); ratios are by ggml's bytes. TFLite
+models: TensorFlow Lite Micro's own plan (tflm), ours (fast), in place and with
 overlaps as its reference kernels allow, and with a search (best). Block lists: ratios are by the bound, the most that
 any strategy could prove. Ratios are rounded up, so that 1.0000 is exact. The last line has sums, and the geometric mean
 of the ratios over all memories (of graphs: all in which ggml needs any bytes).

@@ -1,7 +1,7 @@
 //! The options that say how plans are made: strategy, reuse, unread, and `--as`.
 
 use clap::{Args, ValueEnum};
-use steeve_graph::{GraphStrategy, PlanOptions, Reuse, Unread};
+use steeve_graph::{GraphStrategy, Order, PlanOptions, Reuse, Unread};
 use steeve_plan::{Bytes, Strategy};
 
 use super::{SearchArgs, given};
@@ -60,6 +60,23 @@ impl From<UnreadName> for Unread {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderName {
+    /// In the graph's own.
+    Keep,
+    /// In another one, where that is found to save more than 1%.
+    Best,
+}
+
+impl From<OrderName> for Order {
+    fn from(name: OrderName) -> Self {
+        match name {
+            OrderName::Keep => Self::Keep,
+            OrderName::Best => Self::Best,
+        }
+    }
+}
+
 /// How plans are made.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PlanningArgs {
@@ -74,6 +91,10 @@ pub(crate) struct PlanningArgs {
     /// How long tensors that no node reads keep their memory [default: free-inputs].
     #[arg(long, value_enum)]
     pub(crate) unread: Option<UnreadName>,
+
+    /// In which order the nodes of a graph run: the plan says so, and whoever runs it must keep to that [default: keep].
+    #[arg(long, value_enum)]
+    pub(crate) order: Option<OrderName>,
 
     /// Plan as the drop-in for ggml does, for backends that check what they fuse; --reuse is then ggml by default.
     #[arg(long = "as", value_enum, value_name = "WHAT")]
@@ -176,13 +197,22 @@ impl PlanningArgs {
     /// Returns the names of those of these options that are given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let (strategy, reuse, unread) = (self.strategy.is_some(), self.reuse.is_some(), self.unread.is_some());
-        let own =
-            [("--strategy", strategy), ("--reuse", reuse), ("--unread", unread), ("--as", self.planned_as.is_some())];
+        let own = [
+            ("--strategy", strategy),
+            ("--reuse", reuse),
+            ("--unread", unread),
+            ("--order", self.order.is_some()),
+            ("--as", self.planned_as.is_some()),
+        ];
         [given(own), self.kernels.given(), self.language.given()].concat()
     }
 
     /// Refuses options that contradict each other: a budget is for `best` alone, and `ggml` has its own reuse. Reads no file.
     pub(crate) fn check(&self, search: &SearchArgs) -> Result<(), Error> {
+        if self.order == Some(OrderName::Best) && self.planned_as.is_some() {
+            let why = "--as drop-in implies --order keep: the order belongs to the program; leave out one of them";
+            return Err(Error::Usage(why.to_owned()));
+        }
         let name = match self.strategy {
             Some(StrategyName::Ggml) => "ggml",
             Some(StrategyName::BestFit) => "best-fit",
@@ -200,6 +230,8 @@ impl PlanningArgs {
             "--as: not used with --strategy ggml, which makes ggml's own plan; leave out one of them"
         } else if matches!(self.reuse, Some(ReuseName::More | ReuseName::None)) {
             "--strategy ggml implies --reuse ggml; leave out --reuse, or use --strategy fast"
+        } else if self.order == Some(OrderName::Best) {
+            "--strategy ggml implies --order keep; leave out --order, or use --strategy fast"
         } else if matches!(self.unread, Some(UnreadName::FreeInputs | UnreadName::Free)) {
             "--strategy ggml implies --unread keep; leave out --unread, or use --strategy fast"
         } else {
@@ -225,6 +257,9 @@ impl PlanningArgs {
             let why = format!("{file}: --unread is for graphs: got a block list");
             return Err(Error::Usage(why));
         }
+        if self.order.is_some() {
+            return Err(Error::Usage(format!("{file}: --order is for graphs: got a block list")));
+        }
         Ok(match self.strategy {
             Some(StrategyName::Ggml) => {
                 let why = format!(
@@ -242,6 +277,11 @@ impl PlanningArgs {
 
     /// Refuses options that are about ggml for a model of another engine.
     pub(crate) fn reject_for_model(&self, file: &str) -> Result<(), Error> {
+        if self.order == Some(OrderName::Best) {
+            return Err(Error::Usage(format!(
+                "{file}: --order best is for graphs: a TFLite model runs in the order of its file"
+            )));
+        }
         let given = match (self.strategy, self.reuse, self.planned_as) {
             (Some(StrategyName::Ggml), ..) => "--strategy ggml",
             (_, Some(ReuseName::Ggml), _) => "--reuse ggml",
@@ -271,6 +311,7 @@ impl PlanningArgs {
         };
         let usual = if self.planned_as.is_some() { Reuse::Ggml } else { Reuse::Extended };
         let (reuse, unread) = (self.reuse.map_or(usual, Reuse::from), self.unread.map_or(default, Unread::from));
-        Ok(PlanOptions::new(strategy).with_reuse(reuse).with_unread(unread))
+        let order = self.order.map_or(Order::Keep, Order::from);
+        Ok(PlanOptions::new(strategy).with_reuse(reuse).with_unread(unread).with_order(order))
     }
 }

@@ -206,6 +206,8 @@ struct PlanColumns {
     /// Whose plans ours are compared with.
     engine: Option<EngineHeaders>,
     buffers: bool,
+    /// How many nodes run elsewhere than in the graph's own order.
+    moved: bool,
 }
 
 /// The headers above the bytes of the engines' own plans, and above the ratios to these.
@@ -237,6 +239,7 @@ impl PlanColumns {
             memories: rows.iter().any(|row| row.figures.memories.len() > 1),
             engine: EngineHeaders::of(rows),
             buffers: memories().any(|it| it.chunks.len() > 1),
+            moved: rows.iter().any(|row| row.figures.moved.is_some()),
         }
     }
 
@@ -251,6 +254,7 @@ impl PlanColumns {
         header.extend(self.buffers.then_some("buffers"));
         header.extend(["time", "strategy"]);
         header.extend(self.engine.map(|_| "reuse"));
+        header.extend(self.moved.then_some("moved"));
         header
     }
 
@@ -269,6 +273,7 @@ impl PlanColumns {
         cells.push(Cell::new(time.map_or_else(String::new, text_table::format_time)));
         cells.push(Cell::new(figures.strategy));
         cells.extend(self.engine.map(|_| Cell::new(figures.reuse.map_or_else(nothing, str::to_owned))));
+        cells.extend(self.moved.then(|| Cell::new(figures.moved.unwrap_or(0))));
         cells
     }
 
@@ -295,6 +300,7 @@ impl PlanColumns {
         cells.push(Cell::new(text_table::format_time(rows.iter().map(|row| row.figures.time).sum())));
         cells.push(Cell::new(""));
         cells.extend(self.engine.map(|_| Cell::new("")));
+        cells.extend(self.moved.then(|| Cell::new(rows.iter().filter_map(|row| row.figures.moved).sum::<usize>())));
         cells
     }
 }

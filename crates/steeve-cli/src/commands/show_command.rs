@@ -11,14 +11,15 @@ use crate::args::{SearchArgs, ShowArgs};
 use crate::byte_size::SizeStyle;
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
+use crate::graph::OtherOrder;
 use crate::input_source::InputSource;
 use crate::json_lines::{JSON_VERSION, print_line};
 use crate::map_loader::{LoadedMap, MapLoader};
 use crate::peak_step::{LiveAtPeak, PeakStep, step_phrase};
 use crate::plan_figures::{memory_phrase, sum};
-use crate::planned_file::FilePlanner;
+use crate::planned_file::{FilePlanner, PlannedFile};
 use crate::progress_display::InterruptFlag;
-use crate::text_table::{self, OmittedRest, OmittedTotal};
+use crate::text_table::{self, OmittedRest, OmittedTotal, SizeRatio};
 use crate::verbosity::Verbosity;
 
 /// Plans the file as `steeve plan` would, unless it is a plan, and shows the fullest step of each memory.
@@ -39,14 +40,33 @@ pub(crate) fn run(args: &ShowArgs, verbosity: Verbosity, stdout: &mut dyn Write)
     let status = loaded.report_faults("shown", verbosity);
     let peaks: Vec<PeakReport<'_>> =
         loaded.map.memories.iter().map(|memory| PeakReport::new(&loaded.map, memory)).collect();
+    let other = loaded.planned.as_ref().and_then(PlannedFile::other_order);
     if args.output.json {
         let memories = peaks.iter().map(|peak| peak.entry(&loaded, args.top)).collect();
-        print_line(stdout, &ShowOutput { version: JSON_VERSION, file: &loaded.file, memories })?;
+        print_line(
+            stdout,
+            &ShowOutput {
+                version: JSON_VERSION,
+                file: &loaded.file,
+                other_order: other.map(OtherOrderEntry::from),
+                memories,
+            },
+        )?;
         return Ok(status);
     }
     for (index, peak) in peaks.iter().enumerate() {
         let gap = if index == 0 { "" } else { "\n" };
         write!(stdout, "{gap}{}", peak.text(&loaded.file, args.top, args.output.sizes())).map_err(Error::Output)?;
+    }
+    if let Some(OtherOrder { own, best, moved }) = other {
+        let size = |bytes| args.output.sizes().show(bytes);
+        let ratio = SizeRatio::new(best, own);
+        let line = format!(
+            "\nanother order of the nodes needs {}, {ratio} of {}: {moved} run elsewhere (steeve plan --order best)\n",
+            size(best),
+            size(own)
+        );
+        stdout.write_all(line.as_bytes()).map_err(Error::Output)?;
     }
     Ok(status)
 }
@@ -56,7 +76,24 @@ pub(crate) fn run(args: &ShowArgs, verbosity: Verbosity, stdout: &mut dyn Write)
 struct ShowOutput<'a> {
     version: u32,
     file: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_order: Option<OtherOrderEntry>,
     memories: Vec<PeakEntry<'a>>,
+}
+
+/// What another order of the nodes would save, for programs.
+#[derive(Serialize)]
+struct OtherOrderEntry {
+    /// What all memories need together in that order.
+    peak: Bytes,
+    /// How many nodes run elsewhere.
+    moved: usize,
+}
+
+impl From<OtherOrder> for OtherOrderEntry {
+    fn from(OtherOrder { best, moved, .. }: OtherOrder) -> Self {
+        Self { peak: best, moved }
+    }
 }
 
 /// The fullest step of one memory, for programs.

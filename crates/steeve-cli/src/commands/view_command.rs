@@ -201,6 +201,10 @@ impl LoadedMap {
         if let Some(why) = &self.wrong {
             return Err(Error::DoesNotHold { file: file.clone(), why: why.clone() });
         }
+        if self.is_reordered {
+            let why = "a C header has no order of the nodes: plan with --order keep";
+            return Err(Error::Usage(format!("{file}: {why}")));
+        }
         Ok(())
     }
 }

@@ -19,4 +19,4 @@ pub(crate) use graph_csv::graph_csv;
 pub(crate) use graph_file::GraphFile;
 pub(crate) use language_file::{LanguageFile, LanguageNeeds};
 pub(crate) use model_file::{BESIDE_HEAD, ModelFile, describe_head};
-pub(crate) use solve_graph::{SolvedGraph, capacity_errors, solve_graph, solve_graph_watched};
+pub(crate) use solve_graph::{OtherOrder, SolvedGraph, capacity_errors, other_order, solve_graph, solve_graph_watched};

@@ -94,16 +94,17 @@ impl ModelFile {
         self.map_of(EnginePlanner::Tflm.name(), placement.head, &placement.offsets)
     }
 
-    /// Returns the plan that is in the file; `None` if there is none that the runtime loads. It is wrong if it holds for no kernels
-    /// that are known.
-    pub(crate) fn recorded_plan(&self, name: &str) -> Option<ExistingPlan> {
-        let record = HeadRecord::of(&self.model).ok().flatten()?;
-        let placement = tflm_placement(&self.model, Some(&record), &[]).ok()?;
-        let map = self.map_of(name, placement.head, &placement.offsets)?;
+    /// Returns the plan that is in the file; `None` if there is none. It is wrong if it holds for no kernels that are known, and an
+    /// error if the runtime would not load it.
+    pub(crate) fn recorded_plan(&self, name: &str) -> Result<Option<ExistingPlan>, Error> {
+        let Some(record) = self.record()? else { return Ok(None) };
+        let placement = self.result(tflm_placement(&self.model, Some(&record), &[]))?;
+        let Some(map) = self.map_of(name, placement.head, &placement.offsets) else { return Ok(None) };
         let known =
             GraphOptions::default().with_in_place(KernelSet::TflmReference).with_overlap(KernelSet::TflmReference);
-        let faults = TfliteGraph::new(&self.model, known).ok()?.check_record(&record).ok()?.faults;
-        Some(ExistingPlan { map, wrong: ExistingPlan::sentence(faults.iter().map(RecordFault::to_string)) })
+        let graph = self.result(TfliteGraph::new(&self.model, known))?;
+        let faults = self.result(graph.check_record(&record))?.faults;
+        Ok(Some(ExistingPlan { map, wrong: ExistingPlan::sentence(faults.iter().map(RecordFault::to_string)) }))
     }
 
     /// Draws offsets of tensors, in the order of the model's, as the plan that they are.

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use steeve_graph::{
-    Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, PlanOptions, Reuse, SearchProgress,
-    Verdict, plan_beside_ggml_watched, plan_graph_watched,
+    Bytes, Fusion, GraphPlan, GraphPlanError, GraphStrategy, Memory, MemoryPlan, Order, OrderSearch, PlanOptions,
+    Reuse, SearchProgress, Verdict, plan_beside_ggml_watched, plan_graph, plan_graph_watched,
 };
 use steeve_plan::{Clipped, Step};
 
@@ -29,8 +29,37 @@ impl SolvedGraph {
         let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacities)).collect();
         let PlanOptions { strategy, reuse, unread, .. } = *plan.options();
         let (strategy, reuse, unread) = (strategy.name(), Some(reuse.name()), Some(unread.name()));
-        Self { plan, figures: PlanFigures { strategy, engine: graph.engine(), reuse, unread, time, memories } }
+        let moved = moved(&plan);
+        Self { plan, figures: PlanFigures { strategy, engine: graph.engine(), reuse, unread, moved, time, memories } }
     }
+}
+
+/// Returns how many nodes a plan runs elsewhere than in the graph's own order; `None` where that is kept.
+fn moved(plan: &GraphPlan) -> Option<usize> {
+    plan.order().map(|order| order.moved(plan.assigned().graph()).len())
+}
+
+/// What a plan in another order of the nodes takes, beside one in the graph's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OtherOrder {
+    pub(crate) own: Bytes,
+    pub(crate) best: Bytes,
+    pub(crate) moved: usize,
+}
+
+/// Returns what another order of the nodes would save, if that is found within a few milliseconds and enough to be used.
+pub(crate) fn other_order(graph: &GraphFile, solved: &SolvedGraph) -> Option<OtherOrder> {
+    let options = *solved.plan.options();
+    let keeps_order = graph.model().is_some() || graph.as_drop_in || options.strategy == GraphStrategy::Ggml;
+    if keeps_order || solved.plan.order().is_some() {
+        return None;
+    }
+    let quick = PlanOptions::new(GraphStrategy::Fast).with_reuse(options.reuse).with_unread(options.unread);
+    let quick = quick.with_order(Order::Best);
+    let plan = plan_graph(&graph.assigned, &quick.with_order_search(OrderSearch::quick())).ok()?;
+    let (own, best) = (solved.plan.peak(), plan.peak());
+    let saves = OrderSearch::default().is_worth_while(own, best);
+    Some(OtherOrder { own, best, moved: moved(&plan)? }).filter(|_| saves)
 }
 
 /// Plans a graph. A capacity is asked of each memory for itself, after it has been planned.
@@ -61,7 +90,11 @@ pub(crate) fn solve_graph_watched(
     // What was asked for; where ggml's own take-overs turn out smaller, a plan with --reuse more keeps to those.
     let (strategy, reuse) = (options.strategy.name(), options.reuse.name());
     let (unread, engine) = (Some(plan.options().unread.name()), graph.engine());
-    Ok(SolvedGraph { plan, figures: PlanFigures { strategy, engine, reuse: Some(reuse), unread, time, memories } })
+    let moved = moved(&plan);
+    Ok(SolvedGraph {
+        plan,
+        figures: PlanFigures { strategy, engine, reuse: Some(reuse), unread, moved, time, memories },
+    })
 }
 
 fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -> MemoryFigures {

@@ -247,7 +247,8 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
         parts.set_nodes(self.nodes);
         let sizes = AllocSizes::new(memories.len());
         let assigned = AssignedGraph::new(parts.finish()?, memories, assignment, sizes)?;
-        Ok(KeyedGraph { assigned, keys: self.keys })
+        let has_more_results = self.known.iter().any(|entry| entry.producer.is_some());
+        Ok(KeyedGraph { assigned, has_more_results, keys: self.keys })
     }
 
     fn push(&self, parts: &mut GraphParts, entry: &KnownTensor, key: G::Key) -> Result<TensorId, TensorGraphError> {
