@@ -126,15 +126,17 @@ impl NodeOrder {
     }
 
     /// Returns the nodes that do not run where the caller has them, counted from what runs before them: the fewest whose removal
-    /// leaves the others in the caller's order. In the order in which they run. O(n log n).
+    /// leaves the others in the caller's order. Nodes that only describe memory have no turn, and are not among them. In the
+    /// order in which they run. O(n log n).
     pub fn moved(&self, graph: &Graph) -> Vec<MovedNode> {
-        let stays = longest_rising(&self.0);
-        let places = self.0.iter().enumerate().zip(stays).filter(|(_, stays)| !stays);
-        let moved = |((to, from), _): ((usize, &u32), bool)| {
+        let moved = |(to, from): (usize, &u32)| {
             let from = *from as usize;
             Some(MovedNode { node: *graph.nodes().get(from)?, from, to })
         };
-        places.filter_map(moved).collect()
+        let computes = |it: &MovedNode| !graph.tensor(it.node).op.writes_nothing();
+        let nodes: Vec<MovedNode> = self.0.iter().enumerate().filter_map(moved).filter(computes).collect();
+        let stays = longest_rising(&nodes.iter().map(|it| it.from as u32).collect::<Vec<_>>());
+        nodes.into_iter().zip(stays).filter(|(_, stays)| !stays).map(|(it, _)| it).collect()
     }
 
     /// Returns the graph with its nodes in this order. That they mean the same is not checked here, but by
