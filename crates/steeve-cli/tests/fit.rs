@@ -43,6 +43,10 @@ fn what_does_not_fit_is_said_with_the_smallest_that_was_reached() {
 fn what_makes_no_sense_is_refused() {
     let folder = Folder::new("fit-refused");
     let graph = folder.file("big.graph", FEED_FORWARD);
+    for parts in ["0", "-1", "x", "18446744073709551616"] {
+        let said = steeve(&["fit", &graph, "--capacity", "1M", &format!("--parts={parts}")]);
+        said.expect(2).complains(&["not a number of parts: expected 1 or more in decimal digits, got"]);
+    }
     steeve(&["fit", &graph]).expect(2).complains(&["--capacity: missing: expected what there is"]);
     steeve(&["fit", &graph, "--capacity", "gpu=1M"]).expect(2).complains(&["no such memory: expected one of memory"]);
     steeve(&["fit", &graph, "--capacity", "1M", "-o", "plan.txt"]).expect(2).complains(&["unknown file type"]);

@@ -1,8 +1,10 @@
-//! Fits every recorded graph of some folders into as little as it gets with at most so many parts of each chain, and prints
-//! what that is of the best plan of the graph as it is.
+//! Fits every recorded graph of a folder into as little as it gets with at most so many parts of each chain, and prints what
+//! that is of the best plan of the graph as it is (strategy `best` with 20,000 nodes, in the graph's order and in another).
+//! `whole-attention` keeps attentions whole: a chain ends at them.
 //!
 //! ```text
-//! cargo run --release -p steeve-graph --example fit_corpus -- 4 corpus/graphs/llm .fa1.out1.pp
+//! cargo run --release -p steeve-graph --features json --example fit_corpus -- 4 corpus/graphs/llm .fa1.out1.pp
+//! cargo run --release -p steeve-graph --features json --example fit_corpus -- 4 corpus/graphs/llm .fa1.out1.pp whole-attention
 //! ```
 
 use std::fs::{self, File};
@@ -12,30 +14,37 @@ use std::time::Instant;
 
 use flate2::read::GzDecoder;
 use steeve_graph::{
-    Bytes, FitAction, FitError, FitOptions, Fitted, GraphPlan, MemoryId, Op, PlanOptions, RecordedGraph, fit,
-    plan_graph, replay,
+    AssignedGraph, Best, Budget, Bytes, FitAction, FitError, FitOptions, GraphStrategy, MemoryId, Order, PlanOptions,
+    RecordedGraph, fit, plan_graph, replay,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [parts, folder, pattern] = arguments.as_slice() else {
-        return Err("expected the most parts, a folder and a part of the names of its graphs".into());
+    let (parts, folder, pattern, whole) = match arguments.as_slice() {
+        [parts, folder, pattern] => (parts, folder, pattern, false),
+        [parts, folder, pattern, word] if word == "whole-attention" => (parts, folder, pattern, true),
+        _ => {
+            return Err(
+                "expected the most parts, a folder, a part of its graphs' names and perhaps whole-attention".into()
+            );
+        }
     };
     let options = FitOptions::new(PlanOptions::default()).with_most_parts(parts.parse()?);
     let mut paths: Vec<PathBuf> = fs::read_dir(folder)?.map(|it| it.map(|it| it.path())).collect::<Result<_, _>>()?;
     paths.retain(|path| path.to_string_lossy().contains(pattern.as_str()));
     paths.sort();
-    let (mut logs, mut feed_forward) = (Vec::new(), Vec::new());
+    let mut logs = Vec::new();
     println!(
         "{:44} {:>12} {:>12} {:>6} {:>6} {:>7} {:>8}",
         "graph", "untiled", "tiled", "ratio", "chains", "parts", "ms"
     );
     for path in &paths {
-        let recorded = RecordedGraph::from_json(&read(path)?)?;
-        let plan = plan_graph(&recorded.assigned, &options.plan)?;
+        let recorded = RecordedGraph::from_json(&read(path)?)?.assigned;
+        let untiled = untiled(&recorded)?;
+        let graph = if whole { with_whole_attention(&recorded)? } else { recorded };
         let start = Instant::now();
-        let capacity: Vec<(MemoryId, Bytes)> = recorded.assigned.owners().map(|memory| (memory, Bytes::ZERO)).collect();
-        let fitted = match fit(&recorded.assigned, &[], &capacity, &options) {
+        let capacity: Vec<(MemoryId, Bytes)> = graph.owners().map(|memory| (memory, Bytes::ZERO)).collect();
+        let fitted = match fit(&graph, &[], &capacity, &options) {
             Err(FitError::TooLarge(error)) => error.smallest,
             other => other?,
         };
@@ -46,19 +55,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 println!("{} {:?} {:?}", step.action, step.bytes, step.cost);
             }
         }
-        let ratio = fitted.plan.peak().get() as f64 / plan.peak().get() as f64;
+        let ratio = fitted.plan.peak().get() as f64 / untiled as f64;
         logs.push(ratio.ln());
         let parts = fitted.steps.iter().filter_map(|step| match step.action {
             FitAction::Tile { parts, .. } => Some(parts),
             _ => None,
         });
-        if !attends(&plan, &fitted) {
-            feed_forward.push(ratio.ln());
-        }
         println!(
             "{:44} {:>12} {:>12} {ratio:>6.3} {:>6} {:>7} {ms:>8}",
             path.file_name().map_or_else(String::new, |name| name.to_string_lossy().replace(".json.gz", "")),
-            plan.peak().get(),
+            untiled,
             fitted.plan.peak().get(),
             parts.clone().count(),
             parts.max().unwrap_or(1),
@@ -66,23 +72,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mean = |logs: &[f64]| (logs.iter().sum::<f64>() / logs.len() as f64).exp();
     println!("{} graphs, geometric mean {:.4}", logs.len(), mean(&logs));
-    println!("{} of them without attention in parts: {:.4}", feed_forward.len(), mean(&feed_forward));
     Ok(())
 }
 
-/// Returns whether a chain that is done in parts has an attention in it.
-fn attends(plan: &GraphPlan, fitted: &Fitted) -> bool {
-    let graph = plan.assigned().graph();
-    let has_attention = |at: usize| {
-        let node = graph.nodes()[at];
-        let is_score = |op| op == Op::SoftMax && graph.tensor(node).layout.ne()[2] > 1;
-        let op = graph.tensor(node).op;
-        op == Op::FlashAttnExt || is_score(op)
-    };
-    fitted.steps.iter().any(|step| match &step.action {
-        FitAction::Tile { nodes, .. } => nodes.clone().any(has_attention),
-        _ => false,
-    })
+/// Returns the least bytes of the graph as it is, in its own order and in another.
+fn untiled(graph: &AssignedGraph) -> Result<u64, Box<dyn std::error::Error>> {
+    let best = PlanOptions::new(GraphStrategy::Best(Best::new(Budget::Nodes(20_000))));
+    let mut least = u64::MAX;
+    for order in [Order::Keep, Order::Best] {
+        least = least.min(plan_graph(graph, &best.with_order(order))?.peak().get());
+    }
+    Ok(least)
+}
+
+/// Returns the graph with attentions under a name that the table of operations does not have.
+fn with_whole_attention(graph: &AssignedGraph) -> Result<AssignedGraph, Box<dyn std::error::Error>> {
+    let line =
+        |line: &str| line.replacen("= flash_attn_ext ", "= ?ATTENTION ", 1).replacen("= soft_max ", "= ?SCORES ", 1);
+    Ok(graph.to_string().lines().map(line).collect::<Vec<_>>().join("\n").parse()?)
 }
 
 fn read(path: &PathBuf) -> Result<String, Box<dyn std::error::Error>> {

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use steeve_graph::fuzz::{Choices, random_graph};
 use steeve_graph::{
-    AssignedGraph, Bytes, FitError, FitOptions, Id, MemoryId, Op, PlanOptions, Reuse, RowChain, RowChains, TileError,
-    Unread, fit, plan_graph, replay, tile,
+    AssignedGraph, Bytes, FitError, FitOptions, Id, MemoryId, Op, Order, PlanOptions, Reuse, RowChain, RowChains,
+    TileError, Unread, fit, plan_graph, replay, tile,
 };
 use steeve_plan::fuzz::inputs;
 
@@ -82,9 +82,10 @@ proptest! {
     }
 
     #[test]
-    fn what_fits_is_within_its_capacity(seed: u64, percent in 0..110u64) {
+    fn what_fits_is_within_its_capacity(seed: u64, percent in 0..110u64, best_order: bool) {
         let assigned = random_graph(&mut Choices::from_seed(seed));
-        let options = FitOptions::default();
+        let order = if best_order { Order::Best } else { Order::Keep };
+        let options = FitOptions::new(PlanOptions::default().with_order(order));
         let Ok(plan) = plan_graph(&assigned, &options.plan) else { return Ok(()) };
         let capacity: Vec<_> =
             plan.memories().iter().map(|it| (it.memory, Bytes(it.plan.peak().get() / 100 * percent))).collect();
@@ -95,6 +96,7 @@ proptest! {
                 }
                 prop_assert!(replay(&fitted.graph, &fitted.plan.places()).is_ok());
                 prop_assert_eq!(&fitted.graph, fitted.plan.assigned());
+                prop_assert!(fitted.plan.order().is_none(), "another order is that of the graph, and a step");
             }
             Err(FitError::TooLarge(error)) => {
                 prop_assert!(error.needed > error.capacity && !error.alive.is_empty());

@@ -1,10 +1,11 @@
 //! `steeve fit`: what may be asked of it.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{InputArgs, LimitArgs, OutputArgs, parse_count};
+use super::{InputArgs, LimitArgs, OutputArgs, parse_parts};
 use crate::output_file::OutputFile;
 
 #[derive(Debug, Args)]
@@ -35,9 +36,9 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) beside: Vec<PathBuf>,
 
-    /// The most parts in which a chain is done [default: as many as it has rows].
-    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
-    pub(crate) parts: Option<usize>,
+    /// The most parts in which a chain is done; 1 leaves the graph as it is [default: as many as it has rows].
+    #[arg(long, value_name = "COUNT", value_parser = parse_parts)]
+    pub(crate) parts: Option<NonZeroU64>,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,

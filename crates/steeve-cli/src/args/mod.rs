@@ -7,7 +7,7 @@ mod planning_args;
 mod view_args;
 
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -397,6 +397,12 @@ pub(crate) fn clip_values(mut error: clap::Error) -> clap::Error {
 /// Reads how many of something.
 fn parse_count(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("not a count: expected decimal digits, got {:?}", Clipped(text)))
+}
+
+/// Reads a number of parts.
+fn parse_parts(text: &str) -> Result<NonZeroU64, String> {
+    text.parse()
+        .map_err(|_| format!("not a number of parts: expected 1 or more in decimal digits, got {:?}", Clipped(text)))
 }
 
 /// Reads a number of threads.

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &FitArgs, verbosity: Verbosity, stdout: &mut dyn Write) 
     let Some(graph) = graphs.pop() else { return Ok(ExitStatus::BadInput) };
     let capacities = capacities(args, &graph)?;
     let options = FitOptions::new(PlanOptions::default().with_unread(graph.unread()));
-    let options = args.parts.map_or(options, |parts| options.with_most_parts(parts as u64));
+    let options = args.parts.map_or(options, |parts| options.with_most_parts(parts.get()));
     let beside: Vec<_> = graphs.iter().map(|it| &it.assigned).collect();
     let start = Instant::now();
     let (fitted, why) = match fit(&graph.assigned, &beside, &capacities, &options) {

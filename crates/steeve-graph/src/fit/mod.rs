@@ -1,7 +1,7 @@
 //! A graph and the bytes there are in, a graph and a plan within them out, if there are any.
 //!
-//! What costs nothing comes first: packing, results in place of what dies, another order of the nodes. Then chains of nodes are done in parts, where
-//! most is alive first and in as few parts as will do. Each step is named with what it costs.
+//! What costs nothing comes first: packing, results in place of what dies, another order of the nodes. Then chains of nodes are
+//! done in parts, where most is alive first and in as few parts as will do. Each step is named with what it costs.
 
 mod tile_search;
 
@@ -15,15 +15,16 @@ use steeve_plan::{BlockId, Bytes, Clipped, Step};
 
 use self::tile_search::{TileSearch, TiledChain};
 use crate::{
-    AssignedGraph, Graph, GraphPlan, GraphPlanError, GraphStrategy, MemoryId, OrderSearch, PlanOptions, Reuse,
-    RowChain, TensorId, TileError, best_order, plan_graph, share_buffers, tile,
+    AssignedGraph, Graph, GraphPlan, GraphPlanError, GraphStrategy, MemoryId, Order, PlanOptions, Reuse, RowChain,
+    TensorId, TileError, best_order, plan_graph, share_buffers, tile,
 };
 
 /// How a graph is fitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FitOptions {
-    /// How graphs are planned. In-place aliases are used as far as these options allow.
+    /// How graphs are planned. In-place aliases are used as far as these options allow; another order is a step that is
+    /// taken when nothing else fits, whatever they say.
     pub plan: PlanOptions,
     /// The most parts in which a chain is done; as many as it has rows, if not given.
     pub most_parts: Option<u64>,
@@ -235,6 +236,8 @@ pub fn fit(
     if let Some((memory, _)) = capacity.iter().find(|(memory, _)| !is_known(*memory)) {
         return Err(FitError::Memory { memory: *memory, memories });
     }
+    // Another order is a step of its own: the steps of a plan are then those of its graph.
+    let options = &FitOptions { plan: options.plan.with_order(Order::Keep), ..*options };
     let mut fitting =
         Fitting { graph, beside: plans_beside(graph, beside, options)?, capacity, options, steps: Vec::new() };
     if options.plan.reuse != Reuse::None && options.plan.strategy != GraphStrategy::Ggml {
@@ -297,7 +300,7 @@ impl Fitting<'_> {
         if self.excess(&plan) == 0 || self.options.plan.strategy == GraphStrategy::Ggml {
             return Ok(plan);
         }
-        let search = OrderSearch::default();
+        let search = self.options.plan.order_search;
         let found = best_order(plan.assigned(), &self.options.plan, &search);
         // An order of the graph's own nodes is one that it can be put into.
         let Ok(assigned) = found.order.apply(plan.assigned()) else { return Ok(plan) };

@@ -162,14 +162,15 @@ impl<'a> TileSearch<'a> {
     }
 
     fn candidates(&self, at: usize, limits: &Range<usize>) -> Vec<ChainBytes> {
-        let mut candidates = Vec::new();
+        let (mut candidates, mut met) = (Vec::new(), Vec::new());
         for root in self.seeds(at) {
             let Some(creator) = self.chains.creator(root).filter(|it| limits.contains(it)) else { continue };
             for dim in 0..4 {
-                let Some((nodes, rows, splits)) = self.chains.grown(creator, dim, limits) else { continue };
-                if !nodes.contains(&at) {
-                    continue;
-                }
+                // Several tensors of a chain grow into the same one.
+                let grown =
+                    self.chains.grown(creator, dim, limits).filter(|it| it.0.contains(&at) && !met.contains(it));
+                let Some((nodes, rows, splits)) = grown else { continue };
+                met.push((nodes.clone(), rows, splits.clone()));
                 for start in self.narrowest(nodes.start..at + 1, at) {
                     for end in self.narrowest(at + 1..nodes.end + 1, at) {
                         let chain = self.chains.chain(start..end, rows, &splits);

@@ -4,7 +4,7 @@
 //! of all others follow: a node that reads split rows has one split that needs just these, and that says what it needs of its
 //! other sources.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -46,25 +46,18 @@ impl RowChains<'_> {
         if rows < 2 || graph.tensor(seed).op.writes_nothing() || !self.may_join(seed) {
             return None;
         }
-        let joined = |nodes: Range<usize>, more: Range<usize>, last: usize| {
-            if !more.clone().all(|at| self.may_join(graph.nodes()[at])) {
-                return None;
-            }
-            let splits = Growth::new(self, nodes.clone(), rows).solved(seed, split)?;
-            // A chain neither begins nor ends with nodes that do not depend on the rows.
-            splits.contains_key(&graph.root(graph.nodes()[last])).then_some((nodes, splits))
-        };
-        let (mut nodes, mut splits) = joined(node..node + 1, node..node + 1, node)?;
+        let mut growth = Growth::new(self, rows);
+        if !growth.begin(node, seed, split) {
+            return None;
+        }
         loop {
-            let Range { start, end } = nodes;
-            let later = (end + 1..=limits.end.min(end + LOOK_ROUND)).find_map(|to| joined(start..to, end..to, to - 1));
-            let found = later.or_else(|| {
-                let earlier = limits.start.max(start.saturating_sub(LOOK_ROUND))..start;
-                earlier.rev().find_map(|from| joined(from..end, from..start, from))
-            });
-            match found {
-                Some(longer) => (nodes, splits) = longer,
-                None => return Some((nodes, rows, splits)),
+            let Range { start, end } = growth.nodes;
+            let mut later = end + 1..=limits.end.min(end + LOOK_ROUND);
+            let mut earlier = (limits.start.max(start.saturating_sub(LOOK_ROUND))..start).rev();
+            let is_longer = later.any(|to| growth.join(start..to, end..to, to - 1))
+                || earlier.any(|from| growth.join(from..end, from..start, from));
+            if !is_longer {
+                return Some((growth.nodes, rows, growth.splits));
             }
         }
     }
@@ -77,32 +70,87 @@ struct Growth<'a> {
     rows: u64,
     splits: BTreeMap<TensorId, Split>,
     open: Vec<TensorId>,
-    whole: Vec<TensorId>,
+    whole: BTreeSet<TensorId>,
+    /// What was learned since the nodes last became more: roots that are split, and roots that are read as a whole.
+    added: Vec<TensorId>,
+    added_whole: Vec<TensorId>,
 }
 
 impl<'a> Growth<'a> {
-    fn new(chains: &'a RowChains<'a>, nodes: Range<usize>, rows: u64) -> Self {
-        Self { chains, nodes, rows, splits: BTreeMap::new(), open: Vec::new(), whole: Vec::new() }
+    fn new(chains: &'a RowChains<'a>, rows: u64) -> Self {
+        let (splits, whole) = (BTreeMap::new(), BTreeSet::new());
+        Self { chains, nodes: 0..0, rows, splits, open: Vec::new(), whole, added: Vec::new(), added_whole: Vec::new() }
     }
 
-    /// Returns the splits of all roots that depend on that of one tensor; `None` if two of them disagree.
-    fn solved(mut self, seed: TensorId, split: Split) -> Option<BTreeMap<TensorId, Split>> {
-        self.split_tensor(seed, split)?;
-        while let Some(root) = self.open.pop() {
-            let (chains, nodes) = (self.chains, self.nodes.clone());
-            for &at in chains.users[root].iter().filter(|at| nodes.contains(at)) {
-                self.visit(at, root)?;
+    /// Begins with one node; returns whether it can be a chain.
+    fn begin(&mut self, at: usize, seed: TensorId, split: Split) -> bool {
+        self.nodes = at..at + 1;
+        self.split_tensor(seed, split).is_some() && self.join(at..at + 1, at..at + 1, at)
+    }
+
+    /// Lets the nodes become `nodes`, which are `more` than before; returns whether the splits of all roots agree. If not,
+    /// nothing has changed. O(more nodes, and those that depend on them).
+    fn join(&mut self, nodes: Range<usize>, more: Range<usize>, last: usize) -> bool {
+        let before = core::mem::replace(&mut self.nodes, nodes);
+        self.added.clear();
+        self.added_whole.clear();
+        let root = self.chains.graph().root(self.chains.graph().nodes()[last]);
+        // A chain neither begins nor ends with nodes that do not depend on the rows.
+        let is_joined = self.solve(more).is_some() && self.splits.contains_key(&root);
+        if !is_joined {
+            self.nodes = before;
+            self.open.clear();
+            for root in &self.added {
+                self.splits.remove(root);
+            }
+            for root in &self.added_whole {
+                self.whole.remove(root);
             }
         }
-        let writes_outside = |at: usize| {
-            let node = self.chains.graph().nodes()[at];
-            let root = self.chains.graph().root(node);
-            !self.chains.graph().tensor(node).op.writes_nothing() && !self.chains.is_created(root, &self.nodes)
-        };
-        if self.whole.iter().any(|root| self.splits.contains_key(root)) || self.nodes.clone().any(writes_outside) {
-            return None;
+        is_joined
+    }
+
+    /// Finds the splits of all roots that depend on those that are known; `None` if two of them disagree, or a node can't be
+    /// in a chain.
+    fn solve(&mut self, more: Range<usize>) -> Option<()> {
+        let (chains, graph) = (self.chains, self.chains.graph());
+        for at in more.clone() {
+            let node = graph.nodes()[at];
+            let is_ours = graph.tensor(node).op.writes_nothing() || chains.is_created(graph.root(node), &self.nodes);
+            if !chains.may_join(node) || !is_ours {
+                return None;
+            }
         }
-        Some(self.splits)
+        for at in more {
+            self.visit_all(at)?;
+            // What was outside so far is not any more.
+            let root = graph.root(graph.nodes()[at]);
+            if chains.creator(root) == Some(at) {
+                self.visit_users(root, |this, at| this.visit_all(at))?;
+            }
+        }
+        while let Some(root) = self.open.pop() {
+            self.visit_users(root, |this, at| this.visit(at, root))?;
+        }
+        Some(())
+    }
+
+    fn visit_users(&mut self, root: TensorId, visit: impl Fn(&mut Self, usize) -> Option<()>) -> Option<()> {
+        let (chains, nodes) = (self.chains, self.nodes.clone());
+        let mut users = chains.users[root].iter().filter(|at| nodes.contains(at));
+        users.try_for_each(|at| visit(self, *at))
+    }
+
+    /// Looks at a node with regard to each split root that it reads or writes.
+    fn visit_all(&mut self, at: usize) -> Option<()> {
+        let graph = self.chains.graph();
+        let node = graph.nodes()[at];
+        for &used in graph.sources(node).iter().flatten().chain([&node]) {
+            if self.splits.contains_key(&graph.root(used)) {
+                self.visit(at, graph.root(used))?;
+            }
+        }
+        Some(())
     }
 
     /// Demands a split of a root.
@@ -111,11 +159,23 @@ impl<'a> Growth<'a> {
             Some(known) => (*known == split).then_some(()),
             None => {
                 RootRows::new(&self.chains.graph().tensor(root).layout, split, self.rows)?;
+                if self.whole.contains(&root) {
+                    return None;
+                }
                 self.splits.insert(root, split);
+                self.added.push(root);
                 self.open.push(root);
                 Some(())
             }
         }
+    }
+
+    /// Demands all of a root.
+    fn read_whole(&mut self, root: TensorId) -> Option<()> {
+        if self.whole.insert(root) {
+            self.added_whole.push(root);
+        }
+        (!self.splits.contains_key(&root)).then_some(())
     }
 
     /// Demands a split of a tensor whose root is created by the nodes.
@@ -160,7 +220,7 @@ impl<'a> Growth<'a> {
             }
             match need {
                 Need::Rows(split) => self.split_tensor(source, split)?,
-                Need::Whole | Need::Image => self.whole.push(graph.root(source)),
+                Need::Whole | Need::Image => self.read_whole(graph.root(source))?,
             }
         }
         Some(())
