@@ -10,6 +10,7 @@ use steeve_graph::{
     AssignedGraph, Bytes, Flags, GraphPlan, GraphStrategy, Id, KeyedGraph, MatchMemories, Memory, MemoryId, Op,
     PlanFault, PlanOptions, RecordedGraph, Reuse, TensorId, Unread, check_plan_file, plan_graph_watched,
 };
+use steeve_models::onnx::OnnxGraph;
 use steeve_models::tflite::{
     GraphOptions, HeadPlan, HeadRecord, KernelSet, Model, TensorIndex, TfliteError, TfliteGraph, TfliteKey,
     reference_scratch, uniform_scratch,
@@ -38,6 +39,8 @@ pub(crate) struct GraphData {
     /// The numbers of a recording.
     ids: Option<Vec<Option<u64>>>,
     model: Option<ModelData>,
+    /// Type and shape of each tensor of an ONNX model.
+    layouts: Option<HashMap<TensorId, String>>,
     title: String,
 }
 
@@ -56,7 +59,17 @@ impl GraphData {
         let (graph, assignment) = (assigned.graph(), assigned.assignment());
         let leafs = graph.leafs().iter().copied().zip(assignment.leafs.iter().copied());
         let memories = leafs.chain(graph.nodes().iter().copied().zip(assignment.nodes.iter().copied())).collect();
-        Self { assigned, order, numbers, names: OnceLock::new(), memories, ids: None, model: None, title }
+        Self {
+            assigned,
+            order,
+            numbers,
+            names: OnceLock::new(),
+            memories,
+            ids: None,
+            model: None,
+            layouts: None,
+            title,
+        }
     }
 
     /// Takes a graph whose tensors keep their order.
@@ -77,6 +90,15 @@ impl GraphData {
         let mut order: Vec<TensorId> = assigned.graph().tensors().ids().collect();
         order.sort_by_key(|id| keyed.key(*id));
         Self::new(assigned, order, title)
+    }
+
+    /// Takes an ONNX model whose shapes are all known.
+    pub(crate) fn of_onnx(py: Python<'_>, graph: &OnnxGraph, title: String) -> PyResult<Self> {
+        let keyed = KeyedGraph::new(graph).map_err(|error| invalid_input(py, &error))?;
+        let assigned = keyed.assigned().clone();
+        let order: Vec<TensorId> = assigned.graph().tensors().ids().collect();
+        let layouts = order.iter().filter_map(|id| Some((*id, graph.layout(keyed.key(*id)?)?))).collect();
+        Ok(Self { layouts: Some(layouts), ..Self::new(assigned, order, title) })
     }
 
     /// Takes a model, with what is known of the kernels that run it.
@@ -155,7 +177,11 @@ impl GraphData {
             size: size.0,
             kind: kind.to_owned(),
             op: if it.op == Op::None { String::new() } else { graph.tensors().op_title(it.op).to_lowercase() },
-            layout: if self.is_model() { String::new() } else { it.layout.to_string() },
+            layout: match &self.layouts {
+                Some(layouts) => layouts.get(&id).cloned().unwrap_or_default(),
+                None if self.is_model() => String::new(),
+                None => it.layout.to_string(),
+            },
             memory: memory.map(|memory| self.assigned.memories()[memory].name.clone()),
             is_output: it.flags.contains(Flags::OUTPUT),
             sources: graph.sources(id).iter().flatten().filter_map(number).collect(),
@@ -586,7 +612,7 @@ impl PyGraph {
         }
         // In a model only outputs are read after the run.
         let unread = match optional_text("unread", unread)? {
-            None if self.data.is_model() => Unread::Free,
+            None if self.data.is_model() || self.data.layouts.is_some() => Unread::Free,
             None => Unread::default(),
             Some(found) => Unread::from_name(&found).ok_or_else(|| {
                 let what = format!("unknown: expected 'keep', 'free-inputs' or 'free', got {found:?}");

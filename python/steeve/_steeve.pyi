@@ -1,6 +1,6 @@
 """What is native in ``steeve``."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from os import PathLike
 from typing import Literal, Protocol, final
@@ -74,7 +74,9 @@ def check(
     max_buffer: _Int | None = None,
 ) -> list[Violation]: ...
 def _restore(kind: str, fields: tuple[object, ...]) -> object: ...
-def read(path: _Path, *, max_bytes: _Int | None = None) -> Graph | Blocks | PlanFile: ...
+def read(
+    path: _Path, *, dims: Mapping[str, _Int] | None = None, max_bytes: _Int | None = None
+) -> Graph | Blocks | PlanFile: ...
 
 @final
 class Place:

@@ -7,6 +7,7 @@ use std::{fmt, io};
 
 use steeve_models::FileError;
 use steeve_models::gguf::GgufError;
+use steeve_models::onnx::OnnxError;
 use steeve_models::tflite::TfliteError;
 use steeve_plan::Clipped;
 use steeve_plan::csv::TableError;
@@ -28,7 +29,9 @@ pub(crate) enum Error {
     NothingInBoth { before: String, after: String },
     #[error("{file}: is a folder: expected a file")]
     Folder { file: String },
-    #[error("{file}: nothing to plan in this folder: expected a .csv, .json, .graph, .tflite or .gguf, plain or .gz")]
+    #[error(
+        "{file}: nothing to plan in this folder: expected a .csv, .json, .graph, .onnx, .tflite or .gguf, plain or .gz"
+    )]
     EmptyFolder { file: String },
     #[error("{pattern}: no file matches this pattern")]
     NothingFits { pattern: String },
@@ -36,14 +39,16 @@ pub(crate) enum Error {
     Pattern { pattern: String, why: String },
     #[error("{0}; raise the limit with --max-input")]
     TooLarge(FileError),
-    #[error("{0}; record its graph with steeve record -- PROGRAM, or write it in the text form (steeve help plan)")]
-    UnreadModel(FileError),
     #[error(transparent)]
     File(FileError),
     #[error("{file}: cannot be used as a model")]
     Tflite { file: String, source: TfliteError },
     #[error("{file}: cannot be used as a model")]
     Gguf { file: String, source: Box<GgufError> },
+    #[error("{file}: cannot be used as a model")]
+    Onnx { file: String, source: Box<OnnxError> },
+    #[error("{file}: {why}; give each a size, such as {example}")]
+    FreeDims { file: String, why: String, example: String },
     #[error("{file}: not a TFLite model: expected one for {out}, got another file")]
     NotAModel { file: String, out: String },
     #[error("{file}: not a plan: got a graph; usage: steeve check GRAPH PLAN")]
@@ -129,7 +134,6 @@ impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
         match error {
             FileError::TooLarge { .. } => Self::TooLarge(error),
-            FileError::Model { .. } => Self::UnreadModel(error),
             _ => Self::File(error),
         }
     }

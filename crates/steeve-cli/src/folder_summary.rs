@@ -13,13 +13,13 @@ use crate::comparison_table::geometric_mean;
 use crate::plan_figures::{MemoryFigures, PlanFigures, sum};
 use crate::text_table::{self, SizeRatio};
 
-/// Returns a table of block lists, relative to best-fit, one of graphs, relative to ggml, and one of models, relative to
-/// TensorFlow Lite Micro.
+/// Returns a table of block lists, relative to best-fit, one of graphs, relative to ggml, one of TFLite models, relative to
+/// TensorFlow Lite Micro, and one of ONNX models, relative to plans without anything in place.
 pub(crate) fn folder_tables(
-    [lists, graphs, models]: [&[ComparedFile]; 3],
+    [lists, graphs, models, onnx]: [&[ComparedFile]; 4],
     sizes: SizeStyle,
 ) -> Vec<comfy_table::Table> {
-    let kinds = [(&BLOCKS, lists), (&GRAPHS, graphs), (&MODELS, models)];
+    let kinds = [(&BLOCKS, lists), (&GRAPHS, graphs), (&MODELS, models), (&ONNX, onnx)];
     let kinds = kinds.into_iter().filter(|(_, compared)| !compared.is_empty());
     kinds.map(|(measure, compared)| summed(measure, compared, sizes)).collect()
 }
@@ -38,6 +38,11 @@ const GRAPHS: SummaryColumns =
     SummaryColumns { columns: ["graphs", "ggml", "steeve"], base: |it| it.first.engine, ratio: "of ggml" };
 const MODELS: SummaryColumns =
     SummaryColumns { columns: ["models", "tflm", "steeve"], base: |it| it.first.engine, ratio: "of tflm" };
+const ONNX: SummaryColumns = SummaryColumns {
+    columns: ["models", "not in place", "steeve"],
+    base: |it| it.first.engine,
+    ratio: "of not in place",
+};
 const BLOCKS: SummaryColumns =
     SummaryColumns { columns: ["lists", "best-fit", "steeve"], base: |it| Some(it.first.peak), ratio: "of best-fit" };
 

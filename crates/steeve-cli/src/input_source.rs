@@ -114,7 +114,7 @@ fn expand_pattern(path: &Path) -> Vec<Result<PathBuf, Error>> {
 }
 
 /// What is taken from a folder. Other text files in it are notes more often than graphs.
-const TAKEN: [&str; 5] = [".csv", ".json", ".graph", ".tflite", ".gguf"];
+const TAKEN: [&str; 6] = [".csv", ".json", ".graph", ".onnx", ".tflite", ".gguf"];
 
 /// Collects all files of a folder and its subfolders whose names say that they can be planned.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -1,14 +1,16 @@
 //! Results as JSON, one line each (`--json`).
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::Serialize;
 use steeve_models::gguf::DeviceMemory;
+use steeve_models::onnx::Weights;
 use steeve_plan::Bytes;
 
 use crate::error::Error;
 use crate::graph::LanguageNeeds;
-use crate::plan_figures::{EnginePlanner, MemoryFigures, PlanFigures};
+use crate::plan_figures::{EnginePlanner, MemoryFigures, ModelFigures, PlanFigures};
 
 /// The version of all our forms. A reader refuses any other.
 pub(crate) const JSON_VERSION: u32 = 1;
@@ -29,8 +31,33 @@ pub(crate) struct ResultLine<'a> {
     status: &'static str,
     plan_us: u64,
     buffers: Vec<ResultMemory<'a>>,
+    #[serde(flatten)]
+    model: Option<ResultModel<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<DeviceNeeds<'a>>,
+}
+
+/// What is said of an ONNX model.
+#[derive(Debug, Serialize)]
+struct ResultModel<'a> {
+    dims: BTreeMap<&'a str, u64>,
+    weights: ResultWeights,
+}
+
+/// The bytes of constants, which are not planned.
+#[derive(Debug, Serialize)]
+struct ResultWeights {
+    stored: u64,
+    beside: u64,
+    computed: u64,
+}
+
+impl<'a> ResultModel<'a> {
+    fn new(model: &'a ModelFigures) -> Self {
+        let Weights { stored, beside, computed, .. } = model.weights;
+        let dims = model.dims.iter().map(|(name, size)| (name.as_str(), *size)).collect();
+        Self { dims, weights: ResultWeights { stored, beside, computed } }
+    }
 }
 
 /// What a language model takes of a device.
@@ -55,6 +82,7 @@ impl<'a> ResultLine<'a> {
             status: figures.status(),
             plan_us: u64::try_from(figures.time.as_micros()).unwrap_or(u64::MAX),
             buffers: memory_entries(figures),
+            model: figures.model.as_deref().map(ResultModel::new),
             devices: Vec::new(),
         }
     }

@@ -44,6 +44,7 @@ mod fault_text;
 mod byte_size;
 mod text_table;
 mod comparison_table;
+mod dim_chart;
 mod folder_summary;
 mod json_lines;
 mod output_file;

@@ -6,13 +6,13 @@
 //! ```
 
 use steeve_graph::TensorId;
-use steeve_plan::{Id, InputLimit};
+use steeve_plan::Id;
 use steeve_view::{PlanMap, Tile};
 
 use crate::error::Error;
 use crate::existing_plan::ExistingPlan;
 use crate::exit_status::ExitStatus;
-use crate::input_file::{self, InputFile};
+use crate::input_file::{self, InputFile, ReadOptions};
 use crate::input_source::InputSource;
 use crate::planned_file::{FilePlanner, PlannedFile};
 use crate::verbosity::Verbosity;
@@ -21,7 +21,7 @@ use crate::verbosity::Verbosity;
 #[derive(Clone, Copy)]
 pub(crate) struct MapLoader<'a> {
     pub(crate) planner: FilePlanner<'a>,
-    pub(crate) limit: InputLimit,
+    pub(crate) options: ReadOptions<'a>,
 }
 
 /// The plan of one file.
@@ -41,7 +41,7 @@ pub(crate) struct LoadedMap {
 impl MapLoader<'_> {
     /// Reads a file, and plans it unless it is a plan. The map is called `name`, or else after what made the plan.
     pub(crate) fn load(&self, source: &InputSource, name: Option<&str>) -> Result<LoadedMap, Error> {
-        let input = input_file::read(source, self.limit)?;
+        let input = input_file::read(source, self.options)?;
         let file = source.to_string();
         // Whoever names a strategy wants a block list planned anew; the plan of a graph is all there is.
         let replans = self.planner.planning.strategy.is_some() || self.planner.search.is_given();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use steeve_models::onnx::Weights;
 use steeve_plan::{Bytes, Clipped, Verdict};
 
 /// The planner that a graph's own engine has: what our plans are compared with.
@@ -12,6 +13,8 @@ pub(crate) enum EnginePlanner {
     Ggml,
     /// The greedy planner of TensorFlow Lite Micro.
     Tflm,
+    /// None: a plan of ours in which nothing is computed in place.
+    NotInPlace,
 }
 
 impl EnginePlanner {
@@ -19,6 +22,7 @@ impl EnginePlanner {
         match self {
             Self::Ggml => "ggml",
             Self::Tflm => "tflm",
+            Self::NotInPlace => "not in place",
         }
     }
 
@@ -27,6 +31,7 @@ impl EnginePlanner {
         match self {
             Self::Ggml => "of ggml",
             Self::Tflm => "of tflm",
+            Self::NotInPlace => "of not in place",
         }
     }
 }
@@ -47,6 +52,16 @@ pub(crate) struct PlanFigures {
     pub(crate) time: Duration,
     /// At least one; a block list has exactly one.
     pub(crate) memories: Vec<MemoryFigures>,
+    /// Of ONNX models alone.
+    pub(crate) model: Option<Box<ModelFigures>>,
+}
+
+/// What is said of an ONNX model beside its plan.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelFigures {
+    pub(crate) weights: Weights,
+    /// The sizes that were given for its free dimensions.
+    pub(crate) dims: Vec<(String, u64)>,
 }
 
 /// The figures of one memory.

@@ -152,6 +152,9 @@ impl PlannedFile {
                 if let Some(model) = graph.model() {
                     model.describe(&mut map);
                 }
+                if let Some(model) = graph.onnx() {
+                    model.describe(&mut map);
+                }
                 map
             }
         }
@@ -161,6 +164,7 @@ impl PlannedFile {
     pub(crate) fn engine_map(&self) -> Option<PlanMap> {
         match self {
             Self::Graph { graph, .. } if graph.model().is_some() => graph.model()?.tflm_map(),
+            Self::Graph { graph, .. } if graph.onnx().is_some() => None,
             Self::Graph { graph, solved } if solved.figures.strategy != "ggml" => {
                 let options = PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml);
                 plan_graph(&graph.assigned, &options).ok().map(|plan| PlanMap::of_graph("ggml", &plan))

@@ -38,6 +38,7 @@ impl SolvedBlocks {
             engine: None,
         };
         PlanFigures {
+            model: None,
             strategy: strategy_name(strategy),
             engine: EnginePlanner::default(),
             reuse: None,

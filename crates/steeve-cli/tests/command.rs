@@ -339,7 +339,7 @@ fn bad_input_is_named_and_explained() {
     );
     check("cut.csv.gz", &gzip(TWO)[..20], &["damaged gzip data"]);
     check("model.gguf", b"GGUF\x03\0\0\0", &["cannot be used as a model", "truncated", "byte 8"]);
-    check("model.onnx", b"\x08\x07\x12\x04", &["an ONNX model", "steeve does not read"]);
+    check("model.onnx", b"\x08\x07\x12\x04", &["cannot be used as a model", "ends outside its message at byte 2"]);
     check("binary", &[0xff, 0xfe, 0, 1, 2], &["not UTF-8 text"]);
     check("other.json", b"{\"a\": 1}", &["schema: missing"]);
     let nowhere = folder.path("nowhere.csv");

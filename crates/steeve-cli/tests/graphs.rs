@@ -538,7 +538,7 @@ fn bad_graphs_are_named_and_explained() {
     check("schema.json", "{\"schema\":\"galloc-dump-2\"}", &["galloc-dump-2", "\"galloc-dump-1\""]);
     check("fields.json", "{\"schema\":\"galloc-dump-1\"}", &["missing field", "invalid recording"]);
     check("model.gguf", "", &["cannot be used as a model", "not a GGUF file"]);
-    check("model.onnx", "x", &["an ONNX model", "record its graph"]);
+    check("model.onnx", "x", &["cannot be used as a model: ONNX: ModelProto"]);
     let unknown = folder.file("unknown.graph", "x = input 16; y = ?FROBNICATE f32[16] x !output");
     assert_eq!(result(&[&unknown])["buffers"][0]["peak"], 128, "what nobody knows never runs in place");
 }

@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use steeve_models::onnx;
 use steeve_models::tflite::SmallModel;
 
 use crate::harness::{Folder, Said, corpus, gzip, json, steeve, steeve_with};
@@ -110,6 +111,22 @@ fn models(heard: &mut Heard) {
     heard.run(&["plan", &model, "-o", &folder.path("plans/")]);
     heard.run(&["plan", &model, "--max-buffer", "80", "-o", &folder.path("out.tflite")]);
     heard.run(&["plan", &graph, "-o", &folder.path("out.tflite")]);
+    let mut small = onnx::SmallModel::new();
+    small.input("x", onnx::DataType::FLOAT, &["batch", "16"]);
+    small.node("Relu", &["x"], &["y"]);
+    small.output("y");
+    let model = folder.file("net.onnx", small.to_bytes());
+    heard.run(&["plan", &folder.file("cut.onnx", &small.to_bytes()[..20])]);
+    heard.run(&["plan", &model]);
+    heard.run(&["plan", &model, "--dim", "batch=1", "--dim", "height=2"]);
+    heard.run(&["plan", &graph, "--dim", "batch=1"]);
+    heard.run(&["show", &model, "--dim", "batch=1,2"]);
+    heard.run(&["plan", &model, "--dim", "batch=1", "--dim", "batch=2"]);
+    heard.run(&["plan", &model, "--dim", "batch=1,2", "-o", &folder.path("plan.json")]);
+    heard.run(&["plan", &model, "--dim", "batch=1", "--in-place", "tflm-reference"]);
+    heard.run(&["plan", &model, "--dim", "batch=1", "--strategy", "ggml"]);
+    heard.run(&["plan", &model, "--dim", "batch=1", "-o", &folder.path("plans/")]);
+    heard.run(&["plan", &model, "--dim", "batch"]);
 }
 
 fn files(heard: &mut Heard) {

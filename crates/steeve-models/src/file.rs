@@ -5,8 +5,8 @@
 //! ```
 //!
 //! What a file is, its content says, not its name: gzip and models by their first bytes, JSON by its brace and its fields,
-//! a graph in text by its first line, and any other text is a block list. (Only ONNX has no mark of its own.) New kinds of
-//! files are new arms of [`FileContent`].
+//! a graph in text by its first line, and any other text is a block list. (ONNX has no
+//! mark of its own: it is known by its first fields, or else by its name.) New kinds of files are new arms of [`FileContent`].
 
 mod atomic_write;
 mod error;
@@ -25,6 +25,7 @@ pub use identity::FileIdentity;
 pub use reader::FileReader;
 
 use crate::gguf::{GgufHeader, is_gguf};
+use crate::onnx::{self, is_onnx};
 use crate::tflite::{Model, is_tflite};
 
 /// What a file holds. New kinds are new variants, and whoever matches this should be told of them, so it is exhaustive.
@@ -40,6 +41,8 @@ pub enum FileContent {
     Tflite(Box<Model>),
     /// The header of a GGUF file, of whose data nothing is read.
     Gguf(Box<GgufHeader>),
+    /// An ONNX model, whose free dimensions have no sizes yet.
+    Onnx(Box<onnx::Model>),
     /// The plan of a graph.
     Plan(Box<PlanFile>),
 }
@@ -61,21 +64,23 @@ impl FileReader<'_> {
     /// If it can't be read, is longer than `limit`, has nothing in it that can be planned, or is damaged.
     pub fn content(self, limit: InputLimit) -> Result<FileContent, FileError> {
         let file = self.name().to_owned();
-        // A model is often larger than anything that is read, and what it is says more than how large it is.
-        if let Some(kind) = self.unread_model_kind() {
-            return Err(FileError::Model { file, kind });
-        }
         // What is only called so is a model that can't be read.
         if is_gguf(self.head()) || self.is_called(".gguf") {
             let header =
                 self.gguf_header(limit).map_err(|source| FileError::Gguf { file, source: Box::new(source) })?;
             return Ok(FileContent::Gguf(Box::new(header)));
         }
-        let (is_called_tflite, is_called_graph) = (self.is_called(".tflite"), self.is_called(".graph"));
+        let (is_called_tflite, is_called_onnx) = (self.is_called(".tflite"), self.is_called(".onnx"));
+        let is_called_graph = self.is_called(".graph");
         let bytes = self.bytes(limit)?;
         if is_tflite(&bytes) || is_called_tflite {
             let model = Model::read(bytes).map_err(|source| FileError::Tflite { file, source })?;
             return Ok(FileContent::Tflite(Box::new(model)));
+        }
+        if is_onnx(&bytes) || is_called_onnx {
+            let model =
+                onnx::Model::read(&bytes).map_err(|source| FileError::Onnx { file, source: Box::new(source) })?;
+            return Ok(FileContent::Onnx(Box::new(model)));
         }
         match TextForm::of(&bytes, is_called_graph) {
             TextForm::Empty => Err(FileError::Empty { file }),
@@ -91,11 +96,6 @@ impl FileReader<'_> {
                 Err(source) => Err(FileError::Csv { file, source }),
             },
         }
-    }
-
-    /// Returns the kind of a model that is not read, by its name; `None` for any other file.
-    fn unread_model_kind(&self) -> Option<&'static str> {
-        self.is_called(".onnx").then_some("an ONNX")
     }
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | `tflite` (default) | [`tflite`] | models for TensorFlow Lite Micro, which takes a plan from the file |
 //! | `gguf` | [`gguf`] | language models, whose weights are computed with where they are in the file |
+//! | `onnx` | [`onnx`] | models in the format that most tools export |
 //! | `files` | [`FileReader`], [`FileContent`], [`FileIdentity`], [`write_atomically`] | models, recorded ggml graphs, graphs as text, block lists and plan files, plain or gzip |
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -16,6 +17,8 @@
 mod file;
 #[cfg(feature = "gguf")]
 pub mod gguf;
+#[cfg(feature = "onnx")]
+pub mod onnx;
 #[cfg(feature = "tflite")]
 pub mod tflite;
 #[cfg(feature = "fuzz")]

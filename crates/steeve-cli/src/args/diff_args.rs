@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{InputArgs, OutputArgs, PlanningArgs, SearchArgs, parse_count};
+use super::{DimArgs, InputArgs, OutputArgs, PlanningArgs, SearchArgs, parse_count};
 use crate::commands::diff_command::{Allowance, parse_allowance};
 
 #[derive(Debug, Args)]
@@ -52,6 +52,9 @@ pub(crate) struct DiffArgs {
 
     #[command(flatten)]
     pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) dims: DimArgs,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{InputArgs, LimitArgs, OutputArgs, parse_parts};
+use super::{DimArgs, InputArgs, LimitArgs, OutputArgs, parse_parts};
 use crate::output_file::OutputFile;
 
 #[derive(Debug, Args)]
@@ -45,6 +45,9 @@ pub(crate) struct FitArgs {
 
     #[command(flatten)]
     pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) dims: DimArgs,
 
     /// Write to this file, by its ending: the graph that fits (.graph), its plan (.json, .csv), a page (.html) or a
     /// drawing (.svg) of it. May be repeated; nothing is written if it does not fit

@@ -1,6 +1,7 @@
 //! The command line: what may be asked, with an example for each command.
 
 mod diff_args;
+mod dim_args;
 mod estimate_args;
 mod fit_args;
 mod planning_args;
@@ -15,6 +16,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
 
 pub(crate) use diff_args::DiffArgs;
+pub(crate) use dim_args::{DimArgs, GivenDims};
 pub(crate) use estimate_args::EstimateArgs;
 pub(crate) use fit_args::FitArgs;
 pub(crate) use planning_args::{KernelArgs, KernelSetName, LanguageArgs, PlannedAs, PlanningArgs, StrategyName};
@@ -148,6 +150,8 @@ Examples:
   steeve plan graphs/ -o plans/                 for the drop-in, which reads them with STEEVE_PLANS=plans
   steeve plan model.tflite -o planned.tflite    the model with its plan, for TensorFlow Lite Micro
   steeve plan model.tflite --overlap tflm-reference
+  steeve plan model.onnx --dim batch=1 --dim sequence=128
+  steeve plan model.onnx --dim batch=1,8,64     a row and a bar for each size
   steeve plan model.gguf --context 8192 --layers-on-gpu 20    what a language model takes of each device
   steeve plan blocks.csv.gz --strategy best --budget 2s --capacity 64MiB -o plan.json
   echo 'x = input f32[64,32]; y = silu x; z = add y x !output' | steeve plan - --json
@@ -156,10 +160,13 @@ The result is optimal (proved: no plan is smaller), fits, cannot fit (proved: no
 (within the budget; one may exist). For a graph this holds for the given --reuse. --budget and --threads imply --strategy
 best. Ctrl-C ends a search and keeps the best plan so far.
 
+What an ONNX model needs is what an executor needs that runs its nodes in the file's order at planned addresses, not what
+ONNX Runtime takes. Weights are not planned, and come on top.
+
 A graph as text has one tensor per line or between semicolons: label = operation type[shape] sources !flags. Memories, if
 there are several, come first, as in memory gpu align=128, and a tensor is put into one with @gpu.")]
 pub(crate) struct PlanArgs {
-    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite, .gguf and .csv (plain or .gz) in it,
+    /// Graphs, models or block lists. A folder means every .json, .graph, .onnx, .tflite, .gguf and .csv (or .gz) in it,
     /// a pattern such as 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
@@ -175,6 +182,9 @@ pub(crate) struct PlanArgs {
 
     #[command(flatten)]
     pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) dims: DimArgs,
 
     /// Write the plan to this file, by its ending: .json or .csv (also .gz), a page (.html), a drawing (.svg),
     /// a C header (.h), or a TFLite model with its plan (.tflite). To a folder (ending in /, or existing) the plan
@@ -220,6 +230,9 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
 
+    #[command(flatten)]
+    pub(crate) dims: DimArgs,
+
     /// Print one JSON object per plan, a line each, instead of sentences.
     #[arg(long)]
     pub(crate) json: bool,
@@ -233,16 +246,16 @@ Examples:
   steeve compare folder/ --budget 500ms --bytes
 
 Graphs: ggml's own plan, its in-place decisions packed better (fast, reuse ggml), ours (fast), ours in another order of
-the nodes (order best) and with a search (best); ratios are by ggml's bytes. TFLite
-models: TensorFlow Lite Micro's own plan (tflm), ours (fast), in place and with
-overlaps as its reference kernels allow, and with a search (best). Block lists: ratios are by the bound, the most that
+the nodes (order best) and with a search (best); ratios are by ggml's bytes. TFLite models: TensorFlow Lite Micro's own
+plan (tflm), ours (fast), in place and with overlaps as its reference kernels allow, and with a search (best). ONNX models:
+without anything in place, ours (fast), and with a search (best). Block lists: ratios are by the bound, the most that
 any strategy could prove. Ratios are rounded up, so that 1.0000 is exact. The last line has sums, and the geometric mean
 of the ratios over all memories (of graphs: all in which ggml needs any bytes).
 
 More than 40 files are summed up by folder, unless --rows file says otherwise: the bytes of the first strategy and of the
 last, what that saves, the mean of the ratios and the smallest of them (at best), and how many memories are at their bound.")]
 pub(crate) struct CompareArgs {
-    /// Graphs, models or block lists. A folder means every .json, .graph, .tflite, .gguf and .csv (plain or .gz) in it,
+    /// Graphs, models or block lists. A folder means every .json, .graph, .onnx, .tflite, .gguf and .csv (or .gz) in it,
     /// a pattern such as 'graphs/**/*.pp.json.gz' for what matches it, and - for the standard input
     #[arg(required = true, value_name = "FILE", verbatim_doc_comment)]
     pub(crate) files: Vec<PathBuf>,
@@ -259,6 +272,9 @@ pub(crate) struct CompareArgs {
 
     #[command(flatten)]
     pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) dims: DimArgs,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -301,6 +317,9 @@ pub(crate) struct ShowArgs {
 
     #[command(flatten)]
     pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) dims: DimArgs,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -276,10 +276,10 @@ impl PlanningArgs {
     }
 
     /// Refuses options that are about ggml for a model of another engine.
-    pub(crate) fn reject_for_model(&self, file: &str) -> Result<(), Error> {
-        if self.order == Some(OrderName::Best) {
+    pub(crate) fn reject_for_model(&self, file: &str, kind: &str) -> Result<(), Error> {
+        if self.order == Some(OrderName::Best) && kind == "a TFLite model" {
             return Err(Error::Usage(format!(
-                "{file}: --order best is for graphs: a TFLite model runs in the order of its file"
+                "{file}: --order best is for graphs: {kind} runs in the order of its file"
             )));
         }
         let given = match (self.strategy, self.reuse, self.planned_as) {
@@ -288,7 +288,7 @@ impl PlanningArgs {
             (.., Some(_)) => "--as",
             _ => return Ok(()),
         };
-        Err(Error::Usage(format!("{file}: {given} is for graphs of ggml: got a TFLite model")))
+        Err(Error::Usage(format!("{file}: {given} is for graphs of ggml: got {kind}")))
     }
 
     /// Returns strategy, reuse and unread for a graph, with what becomes of unread tensors by default. Fails if the strategy is

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use steeve_plan::Clipped;
 use steeve_view::{Colouring, PageStyle, SvgStyle, Theme};
 
-use super::{InputArgs, LimitArgs, PlanningArgs, SearchArgs, parse_count};
+use super::{DimArgs, InputArgs, LimitArgs, PlanningArgs, SearchArgs, parse_count};
 use crate::error::Error;
 use crate::output_file::{OutputFile, OutputFormat};
 
@@ -90,6 +90,9 @@ pub(crate) struct ViewArgs {
 
     #[command(flatten)]
     pub(crate) input: InputArgs,
+
+    #[command(flatten)]
+    pub(crate) dims: DimArgs,
 }
 
 /// Reads `0..250`.

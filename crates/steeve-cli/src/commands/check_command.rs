@@ -14,7 +14,7 @@ use crate::check_output::{CheckFormat, CheckOutput, CheckedMemory, PlanKind, Pla
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
 use crate::fault_text::{self, BlockName};
-use crate::input_file::{self, InputFile};
+use crate::input_file::{self, InputFile, ReadOptions};
 use crate::input_source::InputSource;
 use crate::json_lines::EngineBytes;
 use crate::over_capacity::over_capacity;
@@ -32,9 +32,11 @@ pub(crate) fn run(args: &CheckArgs, verbosity: Verbosity, stdout: &mut dyn Write
         ));
     }
     args.planning.check(&SearchArgs::default())?;
-    let limit = args.input.limit();
-    let (problem, own_claims) = input_file::read_with_claims(&source, limit)?;
-    let plan = plan_source.as_ref().map(|source| input_file::read_with_claims(source, limit)).transpose()?;
+    let dims = args.dims.single()?;
+    let options = ReadOptions { limit: args.input.limit(), dims: &dims };
+    let (problem, own_claims) = input_file::read_with_claims(&source, options)?;
+    let plan = plan_source.as_ref().map(|source| input_file::read_with_claims(source, options)).transpose()?;
+    dims.check_names()?;
     let (plan, claims) = plan.map_or((None, own_claims), |(plan, claims)| (Some(plan), claims));
     let (file, plan_file) = (source.to_string(), plan_source.map(|it| it.to_string()));
     let format = if args.json { CheckFormat::Json } else { CheckFormat::Sentences };

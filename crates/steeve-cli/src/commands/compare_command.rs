@@ -6,7 +6,7 @@ use comfy_table::Cell;
 use steeve_plan::csv::Table;
 use steeve_plan::{Bytes, Strategy};
 
-use crate::args::{CompareArgs, RowName};
+use crate::args::{CompareArgs, GivenDims, RowName};
 use crate::block_list::BlockList;
 use crate::byte_size::SizeStyle;
 use crate::comparison_table::{
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::exit_status::ExitStatus;
 use crate::folder_summary;
 use crate::graph;
-use crate::input_file::{self, InputFile};
+use crate::input_file::{self, InputFile, ReadOptions};
 use crate::input_source::{InputSource, input_sources};
 use crate::json_lines::{ResultLine, print_line};
 use crate::plan_figures::{PlanFigures, sum};
@@ -29,7 +29,9 @@ use crate::verbosity::Verbosity;
 pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     let capacities = args.limits.capacities()?;
     let interrupt = InterruptFlag::default();
-    let (mut lists, mut graphs, mut models) = (Vec::new(), Vec::new(), Vec::new());
+    let dims = args.dims.single()?;
+    let (mut lists, mut graphs) = (Vec::new(), Vec::new());
+    let (mut models, mut onnx) = (Vec::new(), Vec::new());
     let mut worst = ExitStatus::Success;
     let sources = input_sources(&args.files);
     let count = sources.len();
@@ -44,7 +46,7 @@ pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Wri
         let name = source.as_ref().map_or_else(|_| String::new(), InputSource::short_name);
         bar.next(&name);
         let compared = source.and_then(|source| {
-            compare_file(&source, args, &CompareContext { interrupt: &interrupt, bar: &bar, verbosity })
+            compare_file(&source, args, &CompareContext { interrupt: &interrupt, bar: &bar, verbosity, dims: &dims })
         });
         let compared = match compared {
             Ok(compared) => compared,
@@ -63,6 +65,7 @@ pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Wri
             ComparedKind::Blocks => lists.push(compared),
             ComparedKind::Graph => graphs.push(compared),
             ComparedKind::Model => models.push(compared),
+            ComparedKind::Onnx => onnx.push(compared),
         }
     }
     drop(bar);
@@ -72,17 +75,17 @@ pub(crate) fn run(args: &CompareArgs, verbosity: Verbosity, stdout: &mut dyn Wri
             None => count > MANY,
         };
         let tables = if by_folder { folder_summary::folder_tables } else { tables };
-        print_tables(stdout, &tables([&lists, &graphs, &models], args.output.sizes()))?;
+        print_tables(stdout, &tables([&lists, &graphs, &models, &onnx], args.output.sizes()))?;
         if args.rows.is_none() && by_folder {
             verbosity.note(format!("{count} files are summed up by folder; --rows file shows each"));
         }
     }
-    let compared = || lists.iter().chain(&graphs).chain(&models);
+    let compared = || lists.iter().chain(&graphs).chain(&models).chain(&onnx);
     if compared().next().is_some() {
         let figures = || compared().filter_map(|it| it.figures.first());
         capacities.check_names(figures().flat_map(PlanFigures::memory_names))?;
     }
-    Ok(worst)
+    dims.check_names().map(|()| worst)
 }
 
 /// More files than this are summed up by folder.
@@ -93,6 +96,7 @@ struct CompareContext<'a> {
     interrupt: &'a InterruptFlag,
     bar: &'a FileProgress,
     verbosity: Verbosity,
+    dims: &'a GivenDims,
 }
 
 /// One file and the figures of every strategy.
@@ -111,11 +115,13 @@ pub(crate) enum ComparedKind {
     Graph,
     /// A graph with an engine of its own.
     Model,
+    /// The graph of an ONNX model.
+    Onnx,
 }
 
 fn compare_file(source: &InputSource, args: &CompareArgs, context: &CompareContext<'_>) -> Result<ComparedFile, Error> {
     let (name, file) = (source.short_name(), source.to_string());
-    match input_file::read(source, args.input.limit())? {
+    match input_file::read(source, ReadOptions { limit: args.input.limit(), dims: context.dims })? {
         // A search draws a bar of its own.
         InputFile::Blocks(table) => context.bar.suspended(|| compare_blocks(name, file, table, args, context)),
         InputFile::Graph(graph) => {
@@ -123,7 +129,11 @@ fn compare_file(source: &InputSource, args: &CompareArgs, context: &CompareConte
             let (figures, refused) = graph::compare_graph(&graph, args)?;
             let status = if refused.is_empty() { ExitStatus::Success } else { ExitStatus::Negative };
             context.bar.suspended(|| refused.iter().for_each(|why| context.verbosity.error(format!("{file}: {why}"))));
-            let kind = if graph.model().is_some() { ComparedKind::Model } else { ComparedKind::Graph };
+            let kind = match (graph.model(), graph.onnx()) {
+                (Some(_), _) => ComparedKind::Model,
+                (None, Some(_)) => ComparedKind::Onnx,
+                (None, None) => ComparedKind::Graph,
+            };
             Ok(ComparedFile { name, file, kind, status, figures })
         }
         InputFile::Plan(_) => Err(Error::PlanOfGraph { file }),
@@ -156,12 +166,13 @@ fn compare_blocks(
     Ok(ComparedFile { name, file, kind: ComparedKind::Blocks, status, figures })
 }
 
-/// Returns the tables with a row per file: of block lists, of graphs and of models.
-fn tables([lists, graphs, models]: [&[ComparedFile]; 3], sizes: SizeStyle) -> Vec<comfy_table::Table> {
+/// Returns the tables with a row per file: of block lists, of graphs, of TFLite models and of ONNX models.
+fn tables([lists, graphs, models, onnx]: [&[ComparedFile]; 4], sizes: SizeStyle) -> Vec<comfy_table::Table> {
     let lists = (!lists.is_empty()).then(|| block_comparison(lists, sizes));
     let graphs = (!graphs.is_empty()).then(|| graph::graph_comparison(graphs, sizes));
     let models = (!models.is_empty()).then(|| graph::model_comparison(models, sizes));
-    lists.iter().chain(&graphs).chain(&models).map(ComparisonTable::show).collect()
+    let onnx = (!onnx.is_empty()).then(|| graph::onnx_comparison(onnx, sizes));
+    lists.iter().chain(&graphs).chain(&models).chain(&onnx).map(ComparisonTable::show).collect()
 }
 
 fn print_tables(stdout: &mut dyn Write, tables: &[comfy_table::Table]) -> Result<(), Error> {

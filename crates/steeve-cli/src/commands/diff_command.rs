@@ -21,6 +21,7 @@ use self::file_pairs::{ComparedPaths, FilePair, pairs};
 use crate::args::{DiffArgs, LimitArgs};
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
+use crate::input_file::ReadOptions;
 use crate::input_source::InputSource;
 use crate::json_lines::{JSON_VERSION, print_line};
 use crate::map_loader::{LoadedMap, MapLoader};
@@ -42,10 +43,12 @@ pub(crate) fn run(args: &DiffArgs, verbosity: Verbosity, stdout: &mut dyn Write)
         interrupt: &interrupt,
         verbosity,
     };
-    let loader = MapLoader { planner, limit: args.input.limit() };
+    let dims = args.dims.single()?;
+    let loader = MapLoader { planner, options: ReadOptions { limit: args.input.limit(), dims: &dims } };
     match pairs(&args.before, &args.after)? {
         ComparedPaths::Files(pair) => {
             let difference = PlanDifference::of(&pair, &loader)?;
+            dims.check_names()?;
             let status = difference.status.max(difference.growth_status(args));
             ignore_closed_pipe(match args.output.json {
                 true => print_line(stdout, &difference.line(args)),
@@ -54,7 +57,10 @@ pub(crate) fn run(args: &DiffArgs, verbosity: Verbosity, stdout: &mut dyn Write)
             difference.report_growth(args, verbosity);
             Ok(status)
         }
-        ComparedPaths::Folders(pairs) => folders(&pairs, args, &loader, stdout),
+        ComparedPaths::Folders(pairs) => {
+            let status = folders(&pairs, args, &loader, stdout)?;
+            dims.check_names().map(|()| status)
+        }
     }
 }
 

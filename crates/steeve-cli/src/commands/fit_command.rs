@@ -7,12 +7,12 @@ use comfy_table::Cell;
 use serde::Serialize;
 use steeve_graph::{Bytes, FitAction, FitCost, FitError, FitOptions, FitStep, Fitted, MemoryId, PlanOptions, fit};
 
-use crate::args::FitArgs;
+use crate::args::{FitArgs, GivenDims};
 use crate::byte_size::SizeStyle;
 use crate::error::{Error, ErrorChain};
 use crate::exit_status::ExitStatus;
 use crate::graph::{GraphFile, SolvedGraph};
-use crate::input_file::{self, InputFile};
+use crate::input_file::{self, InputFile, ReadOptions};
 use crate::input_source::InputSource;
 use crate::json_lines::{JSON_VERSION, print_line};
 use crate::output_file::DrawingStyle;
@@ -26,7 +26,9 @@ pub(crate) fn run(args: &FitArgs, verbosity: Verbosity, stdout: &mut dyn Write) 
     for out in &args.out {
         out.check_inputs(&sources)?;
     }
-    let mut graphs = sources.iter().map(|source| read_graph(args, source)).collect::<Result<Vec<_>, _>>()?;
+    let dims = args.dims.single()?;
+    let mut graphs = sources.iter().map(|source| read_graph(args, &dims, source)).collect::<Result<Vec<_>, _>>()?;
+    dims.check_names()?;
     let Some(graph) = graphs.pop() else { return Ok(ExitStatus::BadInput) };
     let capacities = capacities(args, &graph)?;
     let options = FitOptions::new(PlanOptions::default().with_unread(graph.unread()));
@@ -50,8 +52,8 @@ pub(crate) fn run(args: &FitArgs, verbosity: Verbosity, stdout: &mut dyn Write) 
     Ok(ExitStatus::Success)
 }
 
-fn read_graph(args: &FitArgs, source: &InputSource) -> Result<GraphFile, Error> {
-    match input_file::read(source, args.input.limit())? {
+fn read_graph(args: &FitArgs, dims: &GivenDims, source: &InputSource) -> Result<GraphFile, Error> {
+    match input_file::read(source, ReadOptions { limit: args.input.limit(), dims })? {
         InputFile::Graph(graph) if graph.model().is_none() => graph.limited(&args.limits),
         InputFile::Graph(_) => Err(Error::Usage(format!("{source}: fit is for graphs: got a TFLite model"))),
         InputFile::Blocks(_) => Err(Error::Usage(format!("{source}: fit is for graphs: got a block list"))),

@@ -1,5 +1,6 @@
 //! `steeve plan`: each file placed, proven and shown.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
@@ -7,13 +8,14 @@ use comfy_table::Cell;
 use steeve_models::gguf::DeviceMemory;
 use steeve_plan::Bytes;
 
-use crate::args::{PlanArgs, PlannedAs, StrategyName};
+use crate::args::{GivenDims, PlanArgs, PlannedAs, StrategyName};
 use crate::byte_size::SizeStyle;
 use crate::comparison_table::geometric_mean;
+use crate::dim_chart::dim_chart;
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
 use crate::graph::LanguageNeeds;
-use crate::input_file::InputFile;
+use crate::input_file::{self, InputFile, ReadOptions};
 use crate::input_source::{InputSource, input_sources};
 use crate::json_lines::{ResultLine, print_line};
 use crate::output_file::{DrawingStyle, OutputFile, OutputFolder, OutputFormat, OutputTarget};
@@ -22,7 +24,7 @@ use crate::planned_file::{FilePlanner, PlannedFile};
 use crate::progress_display::{FileProgress, InterruptFlag};
 use crate::text_table::{self, SizeRatio, file_labels};
 use crate::verbosity::Verbosity;
-use crate::{element_alignment, graph, input_file};
+use crate::{element_alignment, graph};
 
 /// Plans each file, and prints or writes the plans. An invalid file is reported, and the others are planned.
 pub(crate) fn run(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
@@ -46,6 +48,10 @@ fn args_for_folder(args: &PlanArgs) -> Result<PlanArgs, Error> {
 fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
     args.planning.check(&args.search)?;
     let capacities = args.limits.capacities()?;
+    let dims = args.dims.all()?;
+    if args.out.is_some() && dims.settings().len() > 1 {
+        return Err(Error::Usage("--out: expected one size for each --dim, got several".to_owned()));
+    }
     let sources = input_sources(&args.files);
     match &args.out {
         Some(OutputTarget::File(_)) if sources.len() != 1 => {
@@ -74,28 +80,38 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
         }
         bar.next(&source.as_ref().map_or_else(|_| String::new(), InputSource::short_name));
         // A search draws a bar of its own, and may have something to say.
-        let row = match bar
-            .suspended(|| source.and_then(|source| plan_file(&source, &inputs, args, &interrupt, verbosity)))
-        {
-            Ok(row) => row,
+        let context = PlanContext { inputs: &inputs, dims: &dims, args, interrupt: &interrupt, verbosity };
+        let planned = match bar.suspended(|| source.and_then(|source| context.plan(&source))) {
+            Ok(planned) => planned,
             Err(error) => {
                 worst = worst.max(bar.suspended(|| verbosity.report(&error)));
                 continue;
             }
         };
-        worst = worst.max(if row.figures.fits() { ExitStatus::Success } else { ExitStatus::Negative });
-        if args.output.json {
-            bar.suspended(|| {
-                print_line(stdout, &ResultLine::new(&row.file, &row.figures).with_needs(row.needs.as_ref()))
-            })?;
+        for row in planned {
+            worst = worst.max(if row.figures.fits() { ExitStatus::Success } else { ExitStatus::Negative });
+            if args.output.json {
+                bar.suspended(|| {
+                    print_line(stdout, &ResultLine::new(&row.file, &row.figures).with_needs(row.needs.as_ref()))
+                })?;
+            }
+            rows.push(row);
         }
-        rows.push(row);
     }
     drop(bar);
     if !args.output.json && !rows.is_empty() {
         let shown = show(&rows, args.output.sizes());
         writeln!(stdout, "{}", shown.trim_fmt()).map_err(Error::Output)?;
         show_needs(&rows, args.output.sizes(), stdout).map_err(Error::Output)?;
+        let chart = dim_chart(rows.iter().filter(|row| row.is_choice).map(|row| (row.name.as_str(), &row.figures)));
+        write!(stdout, "{}", chart.text(args.output.sizes())).map_err(Error::Output)?;
+    }
+    if !args.output.json {
+        rows.iter()
+            .filter_map(note_of_model)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .for_each(|note| verbosity.note(note));
     }
     if args.out.is_none() && rows.iter().any(|row| row.figures.engine == EnginePlanner::Tflm) {
         verbosity.note(format!("heads of TFLite models: {}", graph::BESIDE_HEAD));
@@ -104,7 +120,22 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
     if !rows.is_empty() {
         capacities.check_names(rows.iter().flat_map(|row| row.figures.memory_names()))?;
     }
-    Ok(worst)
+    dims.check_names().map(|()| worst)
+}
+
+/// Says what the peak of an ONNX model is, and what comes on top.
+fn note_of_model(row: &PlannedRow) -> Option<String> {
+    let weights = row.figures.model.as_ref()?.weights;
+    let beside =
+        if weights.beside > 0 { format!(" ({} of them in files beside it)", weights.beside) } else { String::new() };
+    let computed = match weights.computed {
+        0 => String::new(),
+        bytes => format!(" and {bytes} of constants computed from them"),
+    };
+    Some(format!(
+        "{}: the peak is what an executor needs that runs the nodes in the file's order at planned addresses, not what ONNX Runtime takes; weights of {} bytes{beside}{computed} come on top",
+        row.file, weights.stored
+    ))
 }
 
 /// One file and the figures of its plan.
@@ -113,53 +144,68 @@ struct PlannedRow {
     name: String,
     file: String,
     figures: PlanFigures,
+    /// Whether it is one of several settings of a model's dimensions.
+    is_choice: bool,
     /// What a language model takes of each device beside that.
     needs: Option<LanguageNeeds>,
 }
 
-fn plan_file(
-    source: &InputSource,
-    inputs: &[InputSource],
-    args: &PlanArgs,
-    interrupt: &InterruptFlag,
+/// What planning a file depends on beside the file.
+struct PlanContext<'a> {
+    inputs: &'a [InputSource],
+    dims: &'a GivenDims,
+    args: &'a PlanArgs,
+    interrupt: &'a InterruptFlag,
     verbosity: Verbosity,
-) -> Result<PlannedRow, Error> {
-    let format = match &args.out {
-        Some(OutputTarget::File(out)) => Some(out.format),
-        Some(OutputTarget::Folder(_)) | None => None,
+}
+
+impl PlanContext<'_> {
+    /// Plans what a file holds: a model once for each setting of its dimensions.
+    fn plan(&self, source: &InputSource) -> Result<Vec<PlannedRow>, Error> {
+        let options = ReadOptions { limit: self.args.input.limit(), dims: self.dims };
+        let inputs = input_file::read_each(source, options)?;
+        inputs.into_iter().map(|(chosen, input)| self.plan_input(source, &chosen, input)).collect()
+    }
+
+    fn plan_input(&self, source: &InputSource, chosen: &str, input: InputFile) -> Result<PlannedRow, Error> {
+        let Self { inputs, args, interrupt, verbosity, .. } = *self;
+        let format = match &args.out {
+            Some(OutputTarget::File(out)) => Some(out.format),
+            Some(OutputTarget::Folder(_)) | None => None,
+        };
+        let (planning, search, limits) = (&args.planning, &args.search, &args.limits);
+        let planner = FilePlanner { planning, search, limits, format, interrupt, verbosity };
+        if let Some(OutputTarget::Folder(_)) = &args.out {
+            refuse_for_folder(source, &input)?;
+        }
+        let planned = planner.make(source, input)?;
+        if args.out.is_some() {
+            args.limits.capacities()?.check_names(planned.figures().memory_names())?;
+        }
+        match &args.out {
+            None => {}
+            Some(OutputTarget::File(out)) => write_to_file(out, &planned, verbosity)?,
+            Some(OutputTarget::Folder(folder)) => write_to_folder(folder, &planned, inputs, args, verbosity)?,
+        }
+        let (name, file, figures) = (source.short_name(), source.to_string(), planned.figures().clone());
+        verbosity.detail(|| format!("{file}: planned in {}", text_table::format_time(figures.time)));
+        let is_choice = !chosen.is_empty();
+        let name = if is_choice { format!("{name} {chosen}") } else { name };
+        Ok(PlannedRow { name, file, figures, is_choice, needs: planned.language_needs() })
+    }
+}
+
+/// Refuses what has no place in a folder of plans for the drop-in.
+fn refuse_for_folder(source: &InputSource, input: &InputFile) -> Result<(), Error> {
+    let why = match input {
+        InputFile::Blocks(_) => "graphs: got a block list",
+        InputFile::Graph(graph) => match graph.model_kind() {
+            Some(kind) => &format!("graphs of ggml: got {kind}"),
+            None => return Ok(()),
+        },
+        InputFile::Plan(_) => return Ok(()),
     };
-    let planner = FilePlanner {
-        planning: &args.planning,
-        search: &args.search,
-        limits: &args.limits,
-        format,
-        interrupt,
-        verbosity,
-    };
-    let input = input_file::read(source, args.input.limit())?;
-    if let (InputFile::Blocks(_), Some(OutputTarget::Folder(_))) = (&input, &args.out) {
-        let why = format!("{source}: --out FOLDER is for graphs: got a block list; name a file");
-        return Err(Error::Usage(why));
-    }
-    if let (InputFile::Graph(graph), Some(OutputTarget::Folder(_))) = (&input, &args.out)
-        && let Some(kind) = graph.model_kind()
-    {
-        let why = format!("{source}: --out FOLDER is for graphs of ggml: got {kind}; name a file");
-        return Err(Error::Usage(why));
-    }
-    let planned = planner.make(source, input)?;
-    if args.out.is_some() {
-        args.limits.capacities()?.check_names(planned.figures().memory_names())?;
-    }
-    match &args.out {
-        None => {}
-        Some(OutputTarget::File(out)) => write_to_file(out, &planned, verbosity)?,
-        Some(OutputTarget::Folder(folder)) => write_to_folder(folder, &planned, inputs, args, verbosity)?,
-    }
-    let (name, file, figures) = (source.short_name(), source.to_string(), planned.figures().clone());
-    let needs = planned.language_needs();
-    verbosity.detail(|| format!("{file}: planned in {}", text_table::format_time(figures.time)));
-    Ok(PlannedRow { name, file, figures, needs })
+    Err(Error::Usage(format!("{source}: --out FOLDER is for {why}; name a file")))
 }
 
 fn write_to_file(out: &OutputFile, planned: &PlannedFile, verbosity: Verbosity) -> Result<(), Error> {

@@ -18,13 +18,13 @@ use comfy_table::Cell;
 use steeve_graph::{GraphStrategy, PlanOptions, Reuse};
 use steeve_plan::InputLimit;
 
-use crate::args::RecordArgs;
+use crate::args::{GivenDims, RecordArgs};
 use crate::byte_size::SizeStyle;
 use crate::capacity::Capacities;
 use crate::drop_in_library::DropInLibrary;
 use crate::error::Error;
 use crate::graph;
-use crate::input_file::{self, InputFile};
+use crate::input_file::{self, InputFile, ReadOptions};
 use crate::input_source::InputSource;
 use crate::plan_figures::{MemoryFigures, PlanFigures};
 use crate::text_table;
@@ -191,7 +191,7 @@ fn show(files: &[PathBuf], args: &RecordArgs, verbosity: Verbosity) -> Result<()
 
 fn plan(file: &Path, limit: InputLimit) -> Result<RecordedGraph, Error> {
     let source = InputSource::File(file.to_owned());
-    let InputFile::Graph(graph) = input_file::read(&source, limit)? else {
+    let InputFile::Graph(graph) = input_file::read(&source, ReadOptions { limit, dims: &GivenDims::none() })? else {
         return Err(Error::Usage(format!("{source}: not a recorded graph")));
     };
     let graph = graph.for_drop_in()?;

@@ -12,6 +12,7 @@ use crate::byte_size::SizeStyle;
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
 use crate::graph::OtherOrder;
+use crate::input_file::ReadOptions;
 use crate::input_source::InputSource;
 use crate::json_lines::{JSON_VERSION, print_line};
 use crate::map_loader::{LoadedMap, MapLoader};
@@ -35,7 +36,10 @@ pub(crate) fn run(args: &ShowArgs, verbosity: Verbosity, stdout: &mut dyn Write)
         interrupt: &interrupt,
         verbosity,
     };
-    let loaded = MapLoader { planner, limit: args.input.limit() }.load(&InputSource::new(&args.file), None)?;
+    let dims = args.dims.single()?;
+    let options = ReadOptions { limit: args.input.limit(), dims: &dims };
+    let loaded = MapLoader { planner, options }.load(&InputSource::new(&args.file), None)?;
+    dims.check_names()?;
     loaded.check_options(&planner)?;
     let status = loaded.report_faults("shown", verbosity);
     let peaks: Vec<PeakReport<'_>> =

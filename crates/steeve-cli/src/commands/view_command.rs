@@ -10,6 +10,7 @@ use crate::byte_size::SizeStyle;
 use crate::element_alignment;
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
+use crate::input_file::ReadOptions;
 use crate::input_source::InputSource;
 use crate::map_loader::{LoadedMap, MapLoader};
 use crate::output_file::{DrawingStyle, OutputFile, OutputFormat};
@@ -36,7 +37,8 @@ pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write)
         verbosity,
     };
     let names = map_names(&sources);
-    let loader = MapLoader { planner, limit: args.input.limit() };
+    let dims = args.dims.single()?;
+    let loader = MapLoader { planner, options: ReadOptions { limit: args.input.limit(), dims: &dims } };
     let mut views = Vec::new();
     let mut status = ExitStatus::Success;
     for (source, name) in sources.iter().zip(&names) {
@@ -44,6 +46,7 @@ pub(crate) fn run(args: &ViewArgs, verbosity: Verbosity, stdout: &mut dyn Write)
         views.push(loaded);
         status = status.max(said);
     }
+    dims.check_names()?;
     let picture = picture(&views, &sources, args);
     if args.engine && picture.maps.len() < 2 {
         verbosity.note(format!("{}: no plan of its engine to compare with", sources[0]));

@@ -24,6 +24,9 @@ pub(crate) fn compare_graph(graph: &GraphFile, args: &CompareArgs) -> Result<(Ve
     if graph.model().is_some() {
         return compare_model(graph, args);
     }
+    if graph.onnx().is_some() {
+        return compare_onnx(graph, args);
+    }
     let options = [
         PlanOptions::new(GraphStrategy::Ggml).with_reuse(Reuse::Ggml),
         PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::Ggml),
@@ -73,6 +76,32 @@ fn compare_model(graph: &GraphFile, args: &CompareArgs) -> Result<(Vec<PlanFigur
     Ok((figures, refused))
 }
 
+/// Plans an ONNX model with nothing in place, in place, and with a search.
+fn compare_onnx(graph: &GraphFile, args: &CompareArgs) -> Result<(Vec<PlanFigures>, Vec<String>), Error> {
+    let capacities = args.limits.capacities()?;
+    let options = [
+        PlanOptions::new(GraphStrategy::Fast).with_reuse(Reuse::None),
+        PlanOptions::new(GraphStrategy::Fast),
+        PlanOptions::new(GraphStrategy::Best(args.search.best())),
+    ];
+    let mut figures: Vec<PlanFigures> = Vec::with_capacity(options.len());
+    let mut refused = Vec::new();
+    for options in options {
+        let solved = solve_graph(graph, &options.with_unread(graph.unread()), capacities)?;
+        refused = capacity_errors(graph, &solved, capacities);
+        figures.push(solved.figures);
+    }
+    if figures.iter().any(PlanFigures::fits) {
+        refused.clear();
+    }
+    let base: Vec<Bytes> = figures[0].memories.iter().map(|memory| memory.peak).collect();
+    for it in &mut figures {
+        it.engine = EnginePlanner::NotInPlace;
+        it.memories.iter_mut().zip(&base).for_each(|(memory, base)| memory.engine = Some(*base));
+    }
+    Ok((figures, refused))
+}
+
 /// One memory, or all memories of a file together.
 struct GraphRow {
     label: String,
@@ -98,6 +127,11 @@ pub(crate) fn graph_comparison(compared: &[ComparedFile], sizes: SizeStyle) -> C
 /// Returns a table of all models, as [`graph_comparison`] does of graphs.
 pub(crate) fn model_comparison(compared: &[ComparedFile], sizes: SizeStyle) -> ComparisonTable {
     comparison(compared, "tflm", vec!["fast", "in place", "overlap", "overlap, best"], sizes)
+}
+
+/// Returns a table of all ONNX models, as [`graph_comparison`] does of graphs.
+pub(crate) fn onnx_comparison(compared: &[ComparedFile], sizes: SizeStyle) -> ComparisonTable {
+    comparison(compared, "not in place", vec!["fast", "best"], sizes)
 }
 
 fn comparison(

@@ -9,6 +9,7 @@ use steeve_graph::{
 
 use super::language_file::LanguageFile;
 use super::model_file::ModelFile;
+use super::onnx_file::OnnxFile;
 use crate::args::{KernelArgs, LanguageArgs, LimitArgs, PlanningArgs};
 use crate::error::{Error, ErrorChain};
 use crate::plan_figures::{EnginePlanner, sum};
@@ -30,8 +31,10 @@ pub(crate) struct GraphFile {
     /// ggml's own answer, as long as it is one to this question.
     answer: Option<RecordedPlacement>,
     engine_bytes: OnceCell<IdVec<MemoryId, Option<Bytes>>>,
-    /// The model that it is the graph of.
+    /// The TFLite model that it is the graph of.
     model: Option<Box<ModelFile>>,
+    /// The ONNX model that it is the graph of.
+    onnx: Option<Box<OnnxFile>>,
     /// The language model that it is a graph of.
     language: Option<Box<LanguageFile>>,
 }
@@ -53,6 +56,7 @@ impl GraphFile {
             answer: None,
             engine_bytes: OnceCell::new(),
             model: None,
+            onnx: None,
             language: None,
         }
     }
@@ -60,6 +64,16 @@ impl GraphFile {
     pub(crate) fn of_model(file: String, model: ModelFile) -> Self {
         let assigned = model.assigned().clone();
         Self { model: Some(Box::new(model)), ..Self::text(file, assigned) }
+    }
+
+    pub(crate) fn of_onnx(file: String, onnx: OnnxFile) -> Self {
+        let assigned = onnx.assigned().clone();
+        Self { onnx: Some(Box::new(onnx)), ..Self::text(file, assigned) }
+    }
+
+    /// Returns the ONNX model that it is the graph of.
+    pub(crate) fn onnx(&self) -> Option<&OnnxFile> {
+        self.onnx.as_deref()
     }
 
     pub(crate) fn of_language_model(file: String, model: LanguageFile) -> Self {
@@ -74,10 +88,11 @@ impl GraphFile {
 
     /// Returns the kind of model that it is the graph of, with an article; `None` for a recorded or written graph.
     pub(crate) fn model_kind(&self) -> Option<&'static str> {
-        match (&self.model, &self.language) {
-            (Some(_), _) => Some("a TFLite model"),
-            (None, Some(_)) => Some("a GGUF model"),
-            (None, None) => None,
+        match (&self.model, &self.onnx, &self.language) {
+            (Some(_), ..) => Some("a TFLite model"),
+            (None, Some(_), _) => Some("an ONNX model"),
+            (None, None, Some(_)) => Some("a GGUF model"),
+            (None, None, None) => None,
         }
     }
 
@@ -92,14 +107,14 @@ impl GraphFile {
         }
     }
 
-    /// Returns the model that it is the graph of; `None` for a recorded or written graph.
+    /// Returns the TFLite model that it is the graph of; `None` for any other graph.
     pub(crate) fn model(&self) -> Option<&ModelFile> {
         self.model.as_deref()
     }
 
     /// Returns what becomes of tensors that no node reads, if the command line does not say: in a model only outputs are read.
     pub(crate) fn unread(&self) -> Unread {
-        if self.model.is_some() { Unread::Free } else { Unread::default() }
+        if self.model_kind().is_some() { Unread::Free } else { Unread::default() }
     }
 
     /// Returns the graph with each memory as the drop-in takes it: as the drop-in has recorded it, or else by default. Nodes of host
@@ -119,16 +134,13 @@ impl GraphFile {
 
     /// Returns this graph under the rules that the command line plans it by.
     pub(crate) fn planned_as(self, planning: &PlanningArgs) -> Result<Self, Error> {
+        if let Some(kind) = self.model_kind() {
+            planning.reject_for_model(&self.file, kind)?;
+        }
         match &self.model {
-            Some(_) => {
-                planning.reject_for_model(&self.file)?;
-                self.with_kernels(&planning.kernels)
-            }
+            Some(_) => self.with_kernels(&planning.kernels),
             None => {
                 planning.kernels.reject_for(&self.file, self.model_kind().unwrap_or("a graph"))?;
-                if let Some(kind) = self.model_kind().filter(|_| planning.planned_as.is_some()) {
-                    return Err(Error::Usage(format!("{}: --as is for graphs of ggml: got {kind}", self.file)));
-                }
                 if planning.planned_as.is_some() { self.for_drop_in() } else { Ok(self) }
             }
         }
@@ -186,6 +198,10 @@ impl GraphFile {
     pub(crate) fn engine_bytes(&self, memory: MemoryId) -> Option<Bytes> {
         if let Some(model) = &self.model {
             return model.tflm_head();
+        }
+        // No runtime plans these models in a way that ours could be compared with.
+        if self.onnx.is_some() {
+            return None;
         }
         let worked_out = || {
             let chunks = match &self.answer {

@@ -29,8 +29,9 @@ impl SolvedGraph {
         let memories = plan.memories().iter().map(|memory| figures(graph, memory, capacities)).collect();
         let PlanOptions { strategy, reuse, unread, .. } = *plan.options();
         let (strategy, reuse, unread) = (strategy.name(), Some(reuse.name()), Some(unread.name()));
-        let moved = moved(&plan);
-        Self { plan, figures: PlanFigures { strategy, engine: graph.engine(), reuse, unread, moved, time, memories } }
+        let (moved, model) = (moved(&plan), graph.onnx().map(|model| Box::new(model.figures())));
+        let engine = graph.engine();
+        Self { plan, figures: PlanFigures { strategy, engine, reuse, unread, moved, time, memories, model } }
     }
 }
 
@@ -90,11 +91,9 @@ pub(crate) fn solve_graph_watched(
     // What was asked for; where ggml's own take-overs turn out smaller, a plan with --reuse more keeps to those.
     let (strategy, reuse) = (options.strategy.name(), options.reuse.name());
     let (unread, engine) = (Some(plan.options().unread.name()), graph.engine());
-    let moved = moved(&plan);
-    Ok(SolvedGraph {
-        plan,
-        figures: PlanFigures { strategy, engine, reuse: Some(reuse), unread, moved, time, memories },
-    })
+    let (moved, model) = (moved(&plan), graph.onnx().map(|model| Box::new(model.figures())));
+    let figures = PlanFigures { strategy, engine, reuse: Some(reuse), unread, moved, time, memories, model };
+    Ok(SolvedGraph { plan, figures })
 }
 
 fn figures(graph: &GraphFile, memory: &MemoryPlan, capacities: Capacities<'_>) -> MemoryFigures {

@@ -10,6 +10,7 @@ use steeve_plan::csv::{CsvError, TableError};
 use steeve_plan::file::JsonError;
 
 use crate::gguf::GgufError;
+use crate::onnx::OnnxError;
 use crate::tflite::TfliteError;
 
 /// Why a file can't be planned. Each names the file as the caller did.
@@ -40,15 +41,15 @@ pub enum FileError {
         "{file}: not UTF-8 text: expected a graph (JSON or text), a block list (CSV) or a plan (JSON), plain or gzip"
     )]
     NotText { file: String },
-    /// It is a model of a kind that is not read.
-    #[error("{file}: not a graph: got {kind} model, which steeve does not read")]
-    Model { file: String, kind: &'static str },
     /// It is no TFLite model that can be planned.
     #[error("{file}: cannot be used as a model")]
     Tflite { file: String, source: TfliteError },
     /// It is no GGUF file that can be read.
     #[error("{file}: cannot be used as a model")]
     Gguf { file: String, source: Box<GgufError> },
+    /// It is no ONNX model that can be planned.
+    #[error("{file}: cannot be used as a model")]
+    Onnx { file: String, source: Box<OnnxError> },
     /// It is a list without blocks.
     #[error("{file}: no blocks: expected a line for each below the header")]
     NoBlocks { file: String },
