@@ -72,7 +72,9 @@ impl<'a> FileGroup<'a> {
             let default = match it.kind {
                 // Behind it comes the plan in another order.
                 ComparedKind::Graph => it.figures.iter().filter(|it| is_fast(it)).nth(1),
-                ComparedKind::Blocks | ComparedKind::Model => it.figures.iter().rev().find(|it| is_fast(it)),
+                ComparedKind::Blocks | ComparedKind::Model | ComparedKind::Onnx => {
+                    it.figures.iter().rev().find(|it| is_fast(it))
+                }
             };
             group.time += default.map_or(Duration::ZERO, |it| it.time);
         }
