@@ -22,6 +22,7 @@
 mod certificate;
 #[cfg(all(test, feature = "fuzz"))]
 mod laws;
+#[cfg(feature = "json")]
 mod legality;
 mod listing;
 mod live_bytes;
