@@ -88,3 +88,27 @@ fn a_model_is_known_by_its_first_bytes() {
     let renamed = folder.file("model", SmallModel::chain(&[64, 32, 16]).to_bytes());
     assert_eq!(results(&["plan", &renamed])[0]["buffers"][0]["peak"], 4 * (64 + 32));
 }
+
+/// A node with two results, of which one could be read before the other has its bytes, were they two nodes.
+#[test]
+fn no_node_comes_between_the_results_of_another() {
+    let folder = Folder::new("onnx-results");
+    let mut model = SmallModel::new();
+    model.input("x", DataType::FLOAT, &["4096"]);
+    model.node("Split", &["x"], &["upper", "lower"]);
+    model.node("Concat", &["lower", "lower", "lower", "lower"], &["wide"]);
+    model.node("Relu", &["wide"], &["active"]);
+    model.node("Split", &["active"], &["first", "second"]);
+    model.node("Add", &["upper", "lower"], &["sum"]);
+    model.node("Add", &["x", "x"], &["double"]);
+    for output in ["sum", "double", "upper", "second"] {
+        model.output(output);
+    }
+    let model = folder.file("net.onnx", model.to_bytes());
+    let [keep, best] = ["keep", "best"].map(|order| results(&["plan", &model, "--order", order]).remove(0));
+    assert_eq!(best["moved"], Value::Null, "{best}");
+    assert_eq!(keep["buffers"][0]["peak"], best["buffers"][0]["peak"]);
+    let plan = folder.path("plan.json");
+    steeve(&["plan", &model, "--order", "best", "-o", &plan]).expect(0);
+    assert!(!std::fs::read_to_string(&plan).unwrap().contains("\"order\""));
+}
