@@ -97,7 +97,7 @@ fn what_reads_one_of_several_results_runs_after_the_node_that_computes_them() {
     model.input("x", DataType::FLOAT, &["4096"]);
     model.node("Split", &["x"], &["upper", "lower"]);
     let axis = [("axis", SmallAttribute::Int(0))];
-    model.node_with("Concat", &["lower", "lower", "lower", "lower"], &["wide"], &axis);
+    model.node_with(("", "Concat"), &["lower", "lower", "lower", "lower"], &["wide"], &axis);
     model.node("ReduceMax", &["wide"], &["most"]);
     model.node("Mul", &["upper", "most"], &["scaled"]);
     model.node("Add", &["x", "most"], &["shifted"]);
