@@ -166,7 +166,7 @@ impl GraphData {
         };
         let kind = match it.op {
             _ if it.external => "external",
-            Op::None if it.is_view() => "view",
+            op if it.is_view() && op.writes_nothing() => "view",
             Op::None => "input",
             _ => "node",
         };
@@ -331,7 +331,8 @@ pub(crate) struct PyTensor {
     /// Its bytes.
     #[pyo3(get)]
     pub(crate) size: u64,
-    /// 'input', 'external' (weights and caches, whose memory is not planned), 'node' or 'view'.
+    /// 'input', 'external' (weights and caches, whose memory is not planned), 'node', or 'view', also where a graph lists that among
+    /// its nodes.
     #[pyo3(get)]
     pub(crate) kind: String,
     /// What computes it, in lower case; '' for what is not computed.

@@ -87,7 +87,7 @@ def test_the_tensors_of_a_graph_are_those_that_were_added() -> None:
     assert (tensors[h].op, tensors[h].kind, tensors[h].memory) == ("matmul", "node", "memory")
     assert tensors[w].kind == "external" and tensors[w].memory is None
     assert tensors[x].kind == "input" and tensors[y].is_output and not tensors[h].is_output
-    assert set(tensors[y].sources) == {v, 4} and tensors[v].view_of == h
+    assert set(tensors[y].sources) == {v, 4} and tensors[v].view_of == h and tensors[v].kind == "view"
     assert [node.name for node in graph.nodes if node.kind == "node"][-1] == "y"
     plan = graph.plan()
     assert plan.place(graph.tensors[y]) == plan.place("y") == plan.place(7)

@@ -109,5 +109,5 @@ fn what_reads_one_of_several_results_runs_after_the_node_that_computes_them() {
     assert_eq!(keep["buffers"][0]["peak"], best["buffers"][0]["peak"]);
     let plan = folder.path("plan.json");
     steeve(&["plan", &model, "--order", "best", "-o", &plan]).expect(0);
-    assert!(!std::fs::read_to_string(&plan).unwrap().contains("\"order\""));
+    assert!(!fs::read_to_string(&plan).unwrap().contains("\"order\""));
 }
