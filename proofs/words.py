@@ -251,7 +251,8 @@ def main() -> None:
         most = mean(flat(rows)) if asked.small else largest
         if most > EXACT:
             sys.exit(f"with 32 bits the programs are {most:.4f} apart, more than {EXACT}: {line}")
-        if mine > RATIO * yours:
+        # The truth is what llama.cpp says with 32 bits.
+        if mine > RATIO * yours + mean(flat(rows)):
             sys.exit(f"quantised weights are {mine:.4f} from the exact ones, llama.cpp's {yours:.4f}: {line}")
     print(line)
 
