@@ -37,7 +37,7 @@ use steeve_plan::Bytes;
 
 use crate::alias::AliasRule;
 use crate::{AssignedGraph, MemoryId, PlanOptions, Reuse};
-use certificate::{least_during, section};
+use certificate::{Sections, least_during};
 use listing::listed;
 use live_bytes::{LiveProfile, UnitOrder};
 use model::{OrderModel, UnitId};
@@ -60,8 +60,8 @@ pub struct OrderSearch {
     /// By how many thousandths of the peak another order must be better to be used: more than 1% by default, since another
     /// order may cost time.
     pub least_saving: u32,
-    /// How many states the whole search may look at: a bound on time that does not depend on the machine. By default it takes
-    /// less than a second.
+    /// How many steps the whole search may take: a bound on time that does not depend on the machine. A step is a node that is
+    /// tried next after some others. By default it takes less than a second.
     pub states: u64,
 }
 
@@ -74,12 +74,12 @@ impl Default for OrderSearch {
 impl OrderSearch {
     /// Returns the default search.
     pub const fn new() -> Self {
-        Self { least_saving: 10, states: 1_000_000 }
+        Self { least_saving: 10, states: 8_000_000 }
     }
 
     /// Returns a search that takes a few milliseconds at most, for a first look.
     pub const fn quick() -> Self {
-        Self { least_saving: 10, states: 10_000 }
+        Self { least_saving: 10, states: 100_000 }
     }
 
     /// Sets by how many thousandths of the peak another order must be better to be used.
@@ -89,7 +89,7 @@ impl OrderSearch {
         self
     }
 
-    /// Sets how many states the search may look at.
+    /// Sets how many steps the search may take.
     #[must_use]
     pub const fn with_states(mut self, states: u64) -> Self {
         self.states = states;
@@ -186,12 +186,14 @@ pub fn best_order(assigned: &AssignedGraph, options: &PlanOptions, search: &Orde
         return FoundOrder { order: own, memories: Vec::new() };
     };
     let units: Vec<UnitId> = model.units.ids().collect();
-    let mut search = Descent { model: &model, order: UnitOrder::new(&model, units), states: search.states };
-    let before: Vec<(MemoryId, u64)> = assigned.owners().map(|memory| (memory, search.peak(memory))).collect();
-    let mut at_least: Vec<u64> = before.iter().map(|(memory, peak)| search.descend(*memory, *peak, &before)).collect();
-    let limits: Vec<(MemoryId, u64)> = before.iter().map(|(memory, _)| (*memory, search.peak(*memory))).collect();
+    let order = UnitOrder::new(&model, units);
+    let sections = Sections::new(&model, &order);
+    let mut descent = Descent { model: &model, sections, order, steps: search.states };
+    let before: Vec<(MemoryId, u64)> = assigned.owners().map(|memory| (memory, descent.peak(memory))).collect();
+    let mut at_least: Vec<u64> = before.iter().map(|(memory, peak)| descent.descend(*memory, *peak, &before)).collect();
+    let limits: Vec<(MemoryId, u64)> = before.iter().map(|(memory, _)| (*memory, descent.peak(*memory))).collect();
     if limits != before {
-        settle(&model, &mut search.order, &limits, search.states);
+        settle(&model, &mut descent.order, &limits, search.states);
     }
     let memories = before.iter().zip(&limits).zip(at_least.drain(..)).map(|((own, found), at_least)| OrderPeak {
         memory: own.0,
@@ -200,7 +202,7 @@ pub fn best_order(assigned: &AssignedGraph, options: &PlanOptions, search: &Orde
         at_least: Bytes(at_least),
     });
     let memories = memories.collect();
-    let order = if limits == before { own } else { NodeOrder::unchecked(listed(assigned, &model, &search.order)) };
+    let order = if limits == before { own } else { NodeOrder::unchecked(listed(assigned, &model, &descent.order)) };
     FoundOrder { order, memories }
 }
 
@@ -210,40 +212,58 @@ const WINDOW_STATES: usize = 3_000;
 /// Lowers peaks, one window after another.
 struct Descent<'a> {
     model: &'a OrderModel,
+    sections: Sections,
     order: UnitOrder,
-    /// How many states may still be looked at.
-    states: u64,
+    /// How many steps may still be taken. To look at all units once is a step for each.
+    steps: u64,
 }
 
 /// What windows around a peak have shown.
 enum PeakAnswer {
-    Lowered,
+    /// The units at these places have another order.
+    Lowered(Range<usize>),
     /// No order has a lower peak.
     Proven,
     Unknown,
 }
 
 impl Descent<'_> {
-    fn peak(&self, memory: MemoryId) -> u64 {
-        LiveProfile::new(self.model, &self.order, memory).peak().0
+    fn peak(&mut self, memory: MemoryId) -> u64 {
+        self.profile(memory).peak().0
+    }
+
+    fn profile(&mut self, memory: MemoryId) -> LiveProfile {
+        self.steps = self.steps.saturating_sub(self.order.units.len() as u64);
+        LiveProfile::new(self.model, &self.order, memory)
     }
 
     /// Lowers the peak of a memory as far as it gets. Returns what no order goes below.
     fn descend(&mut self, memory: MemoryId, own: u64, limits: &[(MemoryId, u64)]) -> u64 {
         let mut least = 0;
         loop {
-            let profile = LiveProfile::new(self.model, &self.order, memory);
+            let profile = self.profile(memory);
             least = least.max(profile.at_start);
-            let (peak, Some(place)) = profile.peak() else { return least };
+            let (peak, Some(_)) = profile.peak() else { return least };
             debug_assert!(peak <= own, "a window made the order worse");
-            least = least.max(least_during(self.model, self.order.units[place], memory));
-            if least >= peak || self.states == 0 {
-                return least;
-            }
-            match self.lower(memory, &profile, place, limits) {
-                PeakAnswer::Lowered => {}
-                PeakAnswer::Proven => return peak,
-                PeakAnswer::Unknown => return least,
+            // Layers of a model are all alike: one after the other is lowered. Behind a window nothing has changed.
+            let mut changed = 0;
+            for place in (0..profile.during.len()).filter(|place| profile.during[*place] == peak) {
+                let section = self.sections.at(place);
+                if place.saturating_sub(MAX_UNITS).max(section.start) < changed {
+                    continue;
+                }
+                let live = profile.before[section.start];
+                self.steps = self.steps.saturating_sub(section.len() as u64);
+                least =
+                    least.max(least_during(self.model, &self.order, &section, live, self.order.units[place], memory));
+                if least >= peak || self.steps == 0 {
+                    return least;
+                }
+                match self.lower(memory, &profile, place, &section, limits) {
+                    PeakAnswer::Lowered(places) => changed = places.end,
+                    PeakAnswer::Proven => return peak,
+                    PeakAnswer::Unknown => return least,
+                }
             }
         }
     }
@@ -254,27 +274,26 @@ impl Descent<'_> {
         memory: MemoryId,
         profile: &LiveProfile,
         place: usize,
+        section: &Range<usize>,
         limits: &[(MemoryId, u64)],
     ) -> PeakAnswer {
-        let section = section(self.model, &self.order, place);
         let limit = profile.during[place];
-        for window in windows(&section, place) {
-            let most = WINDOW_STATES.min(usize::try_from(self.states).unwrap_or(WINDOW_STATES));
+        for window in windows(section, place) {
             let places = Window::new(self.model, &self.order, window.clone(), memory);
-            let answer = places.search(profile.before[window.start], limit, most);
-            self.states = self.states.saturating_sub(answer.states);
+            let answer = places.search(profile.before[window.start], limit, WINDOW_STATES, self.steps);
+            self.steps = self.steps.saturating_sub(answer.steps);
             match answer.order {
-                None if answer.is_complete && window == section && is_exact(self.model, &self.order, &window) => {
+                None if answer.is_complete && window == *section && is_exact(self.model, &self.order, &window) => {
                     return PeakAnswer::Proven;
                 }
                 None => {}
                 Some(units) => {
-                    let before = self.order.clone();
+                    let before = self.order.units[window.clone()].to_vec();
                     self.order.replace(self.model, window.start, &units);
                     if limits.iter().all(|(other, limit)| *other == memory || self.peak(*other) <= *limit) {
-                        return PeakAnswer::Lowered;
+                        return PeakAnswer::Lowered(window);
                     }
-                    self.order = before;
+                    self.order.replace(self.model, window.start, &before);
                 }
             }
         }
