@@ -74,7 +74,7 @@ impl Default for OrderSearch {
 impl OrderSearch {
     /// Returns the default search.
     pub const fn new() -> Self {
-        Self { least_saving: 10, states: 8_000_000 }
+        Self { least_saving: 10, states: 5_000_000 }
     }
 
     /// Returns a search that takes a few milliseconds at most, for a first look.

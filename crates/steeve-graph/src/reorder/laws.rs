@@ -99,26 +99,23 @@ fn live_peaks(assigned: &AssignedGraph, unread: Unread) -> BTreeMap<MemoryId, u6
     live.into_iter().map(|(memory, steps)| (memory, most(steps))).collect()
 }
 
-/// Returns a graph; none that describes a result that no node computes, whose bytes nothing ever makes.
 fn some_graph(choices: &mut Choices<'_>) -> AssignedGraph {
-    loop {
-        let assigned = if choices.once_in(4) { scrambled_graph(choices) } else { random_graph(choices) };
-        let graph = assigned.graph();
-        let touched =
-            graph.nodes().iter().flat_map(|node| graph.sources(*node).iter().copied().flatten().chain([*node]));
-        let is_made = |root: TensorId| {
-            let it = graph.tensor(root);
-            it.op == Op::None || it.flags.is_input() || graph.leafs().contains(&root) || graph.nodes().contains(&root)
-        };
-        if touched.into_iter().all(|tensor| is_made(graph.root(tensor))) {
-            return assigned;
-        }
-    }
+    if choices.once_in(4) { scrambled_graph(choices) } else { random_graph(choices) }
+}
+
+/// Returns whether a graph only describes results that nodes compute. Of others it is not known when their bytes are needed.
+fn is_all_made(graph: &Graph) -> bool {
+    let touched = graph.nodes().iter().flat_map(|node| graph.sources(*node).iter().copied().flatten().chain([*node]));
+    let is_made = |root: TensorId| {
+        let it = graph.tensor(root);
+        it.op == Op::None || it.flags.is_input() || graph.leafs().contains(&root) || graph.nodes().contains(&root)
+    };
+    touched.into_iter().all(|tensor| is_made(graph.root(tensor)))
 }
 
 #[test]
 fn every_node_reads_what_it_read_before_and_no_memory_needs_more() {
-    let (mut moved, mut lower, mut exact) = (0, 0, 0);
+    let (mut moved, mut lower, mut exact, mut unmade) = (0, 0, 0, 0);
     for seed in 0..2500 {
         let mut choices = Choices::from_seed(seed);
         let assigned = some_graph(&mut choices);
@@ -143,6 +140,12 @@ fn every_node_reads_what_it_read_before_and_no_memory_needs_more() {
                 assert_eq!(assigned.assignment().nodes[one], assigned.assignment().nodes[later], "seed {seed}");
             }
         }
+        moved += u32::from(!found.order.is_own());
+        if !is_all_made(graph) {
+            assert!(found.memories.iter().all(|it| it.found <= it.own), "seed {seed}\n{assigned}");
+            unmade += 1;
+            continue;
+        }
         let (own_live, live) = (live_peaks(&assigned, unread), live_peaks(&ordered, unread));
         for it in &found.memories {
             assert!(it.at_least <= it.found && it.found <= it.own, "seed {seed}: {it:?}\n{assigned}");
@@ -156,10 +159,12 @@ fn every_node_reads_what_it_read_before_and_no_memory_needs_more() {
             exact += 1;
             lower += u32::from(it.found < it.own);
         }
-        moved += u32::from(!found.order.is_own());
     }
     std::println!("{moved} graphs in another order, {lower} memories with less");
-    assert!(moved > 200 && lower > 100 && exact > 1000, "{moved} graphs, {lower} memories, {exact} exact");
+    assert!(
+        unmade > 10 && moved > 200 && lower > 100 && exact > 1000,
+        "{unmade} unmade, {moved} graphs, {lower} memories, {exact} exact"
+    );
 }
 
 /// Calls `visit` with orders of units that keep what must be kept, at most `most` of them. Returns whether those are all.
@@ -215,7 +220,7 @@ fn what_no_order_goes_below_is_true_of_all_orders_of_small_graphs() {
         let assigned = some_graph(&mut choices);
         let unread = Unread::ALL[choices.below(3)];
         let model = OrderModel::new(&assigned, AliasRule::Extended, unread).expect("small");
-        if !(3..=9).contains(&model.units.len()) {
+        if !(3..=9).contains(&model.units.len()) || !is_all_made(assigned.graph()) {
             continue;
         }
         let mut least: BTreeMap<MemoryId, u64> = assigned.owners().map(|memory| (memory, u64::MAX)).collect();
