@@ -10,6 +10,8 @@
 //!
 //! 1. At the peak, up to 64 consecutive nodes are searched through by the sets of those that are done ([`window`]), for an order
 //!    whose peak is lower. That is repeated until the peak stays. So no step makes the order worse.
+//!    Where it is not proven that no order is better, the same is done from the order in which each node runs just before it
+//!    is needed ([`post_order`](mod@post_order)), if that needs less than the caller's to begin with; the better one is taken.
 //! 2. Nodes go back to where the caller had them as far as that costs nothing ([`settle`](mod@settle)).
 //! 3. Nodes that only describe memory are listed before their first reader ([`listing`]).
 //!
@@ -27,6 +29,7 @@ mod listing;
 mod live_bytes;
 mod model;
 mod node_order;
+mod post_order;
 mod settle;
 mod window;
 
@@ -41,6 +44,7 @@ use certificate::{Sections, least_during};
 use listing::listed;
 use live_bytes::{LiveProfile, UnitOrder};
 use model::{OrderModel, UnitId};
+use post_order::post_order;
 use settle::settle;
 use window::{MAX_UNITS, Window};
 
@@ -189,11 +193,21 @@ pub fn best_order(assigned: &AssignedGraph, options: &PlanOptions, search: &Orde
     let order = UnitOrder::new(&model, units);
     let sections = Sections::new(&model, &order);
     let mut descent = Descent { model: &model, sections, order, steps: search.states };
-    let before: Vec<(MemoryId, u64)> = assigned.owners().map(|memory| (memory, descent.peak(memory))).collect();
-    let mut at_least: Vec<u64> = before.iter().map(|(memory, peak)| descent.descend(*memory, *peak, &before)).collect();
-    let limits: Vec<(MemoryId, u64)> = before.iter().map(|(memory, _)| (*memory, descent.peak(*memory))).collect();
+    let before = descent.peaks(assigned);
+    let mut at_least = descent.descend_all(&before);
+    let mut limits = descent.peaks(assigned);
+    // A graph may list all of a kind one after the other, over more nodes than a window has.
+    let is_best = limits.iter().zip(&at_least).all(|((_, peak), least)| peak == least);
+    if !is_best && let Some((other, least)) = descent.from_post_order(assigned, &before) {
+        at_least.iter_mut().zip(least).for_each(|(one, other)| *one = other.max(*one));
+        let peaks = descent.peaks(assigned);
+        match sum(&peaks) < sum(&limits) {
+            true => limits = peaks,
+            false => descent.order = other,
+        }
+    }
     if limits != before {
-        settle(&model, &mut descent.order, &limits, search.states);
+        settle(&model, &mut descent.order, &limits, search.states / 4);
     }
     let memories = before.iter().zip(&limits).zip(at_least.drain(..)).map(|((own, found), at_least)| OrderPeak {
         memory: own.0,
@@ -204,6 +218,11 @@ pub fn best_order(assigned: &AssignedGraph, options: &PlanOptions, search: &Orde
     let memories = memories.collect();
     let order = if limits == before { own } else { NodeOrder::unchecked(listed(assigned, &model, &descent.order)) };
     FoundOrder { order, memories }
+}
+
+/// Returns the bytes of all memories together.
+fn sum(peaks: &[(MemoryId, u64)]) -> u64 {
+    peaks.iter().fold(0, |sum: u64, (_, peak)| sum.saturating_add(*peak))
 }
 
 /// The most states that one window keeps.
@@ -235,6 +254,33 @@ impl Descent<'_> {
     fn profile(&mut self, memory: MemoryId) -> LiveProfile {
         self.steps = self.steps.saturating_sub(self.order.units.len() as u64);
         LiveProfile::new(self.model, &self.order, memory)
+    }
+
+    fn peaks(&mut self, assigned: &AssignedGraph) -> Vec<(MemoryId, u64)> {
+        assigned.owners().map(|memory| (memory, self.peak(memory))).collect()
+    }
+
+    /// Lowers the peaks of all memories, none of which gets above `limits`. Returns what no order goes below in each.
+    fn descend_all(&mut self, limits: &[(MemoryId, u64)]) -> Vec<u64> {
+        limits.iter().map(|(memory, peak)| self.descend(*memory, *peak, limits)).collect()
+    }
+
+    /// Begins once more, with each unit as late as possible, if that is better than `before` to begin with. Returns the order
+    /// that was there, and what no order goes below.
+    fn from_post_order(
+        &mut self,
+        assigned: &AssignedGraph,
+        before: &[(MemoryId, u64)],
+    ) -> Option<(UnitOrder, Vec<u64>)> {
+        let order = UnitOrder::new(self.model, post_order(self.model));
+        let other = core::mem::replace(&mut self.order, order);
+        let peaks = self.peaks(assigned);
+        if sum(&peaks) >= sum(before) || peaks.iter().zip(before).any(|((_, peak), (_, own))| peak > own) {
+            self.order = other;
+            return None;
+        }
+        let least = self.descend_all(&peaks);
+        Some((other, least))
     }
 
     /// Lowers the peak of a memory as far as it gets. Returns what no order goes below.
