@@ -66,7 +66,7 @@ pub struct OrderSearch {
     pub least_saving: u32,
     /// How many steps the whole search may take: a bound on time that does not depend on the machine. A step is a node that is
     /// tried next after some others. By default it takes less than a second.
-    pub states: u64,
+    pub steps: u64,
 }
 
 impl Default for OrderSearch {
@@ -78,12 +78,12 @@ impl Default for OrderSearch {
 impl OrderSearch {
     /// Returns the default search.
     pub const fn new() -> Self {
-        Self { least_saving: 10, states: 5_000_000 }
+        Self { least_saving: 10, steps: 4_000_000 }
     }
 
     /// Returns a search that takes a few milliseconds at most, for a first look.
     pub const fn quick() -> Self {
-        Self { least_saving: 10, states: 100_000 }
+        Self { least_saving: 10, steps: 100_000 }
     }
 
     /// Sets by how many thousandths of the peak another order must be better to be used.
@@ -95,8 +95,8 @@ impl OrderSearch {
 
     /// Sets how many steps the search may take.
     #[must_use]
-    pub const fn with_states(mut self, states: u64) -> Self {
-        self.states = states;
+    pub const fn with_steps(mut self, steps: u64) -> Self {
+        self.steps = steps;
         self
     }
 
@@ -192,13 +192,13 @@ pub fn best_order(assigned: &AssignedGraph, options: &PlanOptions, search: &Orde
     let units: Vec<UnitId> = model.units.ids().collect();
     let order = UnitOrder::new(&model, units);
     let sections = Sections::new(&model, &order);
-    let mut descent = Descent { model: &model, sections, order, steps: search.states };
+    let mut descent = Descent { model: &model, sections, order, steps: search.steps };
     let before = descent.peaks(assigned);
     let mut at_least = descent.descend_all(&before);
     let mut limits = descent.peaks(assigned);
     // A graph may list all of a kind one after the other, over more nodes than a window has.
     let is_best = limits.iter().zip(&at_least).all(|((_, peak), least)| peak == least);
-    if !is_best && let Some((other, least)) = descent.from_post_order(assigned, &before) {
+    if !is_best && let Some((other, least)) = descent.descend_late(assigned, &before) {
         at_least.iter_mut().zip(least).for_each(|(one, other)| *one = other.max(*one));
         let peaks = descent.peaks(assigned);
         match sum(&peaks) < sum(&limits) {
@@ -207,7 +207,7 @@ pub fn best_order(assigned: &AssignedGraph, options: &PlanOptions, search: &Orde
         }
     }
     if limits != before {
-        settle(&model, &mut descent.order, &limits, search.states / 4);
+        settle(&model, &mut descent.order, &limits, search.steps / 4);
     }
     let memories = before.iter().zip(&limits).zip(at_least.drain(..)).map(|((own, found), at_least)| OrderPeak {
         memory: own.0,
@@ -267,11 +267,7 @@ impl Descent<'_> {
 
     /// Begins once more, with each unit as late as possible, if that is better than `before` to begin with. Returns the order
     /// that was there, and what no order goes below.
-    fn from_post_order(
-        &mut self,
-        assigned: &AssignedGraph,
-        before: &[(MemoryId, u64)],
-    ) -> Option<(UnitOrder, Vec<u64>)> {
+    fn descend_late(&mut self, assigned: &AssignedGraph, before: &[(MemoryId, u64)]) -> Option<(UnitOrder, Vec<u64>)> {
         let order = UnitOrder::new(self.model, post_order(self.model));
         let other = core::mem::replace(&mut self.order, order);
         let peaks = self.peaks(assigned);
