@@ -109,7 +109,7 @@ impl OnnxGraph {
     /// Returns each value of the model itself, constants and all, with its name, type and shape, in the order in which they are
     /// computed; not those inside `If`, `Loop` and `Scan`.
     pub fn layouts(&self) -> impl Iterator<Item = (&str, String)> {
-        self.values.iter().map(|value| (value.name.as_str(), value.fact.to_string()))
+        self.values.iter().filter(|value| !value.is_inside).map(|value| (value.name.as_str(), value.fact.to_string()))
     }
 
     fn as_program(&self) -> ProgramGraph<'_> {

@@ -22,8 +22,13 @@ pub(super) fn reduce(call: &Call<'_>, slot: usize) -> Facts {
     let dims = call.dims(0)?;
     let keeps = call.int_or("keepdims", 1) != 0;
     let reduced = match reduced_axes(call, dims.len(), slot) {
-        // The rank is known all the same.
+        // The rank is known all the same, or may be by how many axes there are.
         Err(Stuck::Unknown) if keeps => return one(call.data_type(0), vec![None; dims.len()]),
+        Err(Stuck::Unknown) => {
+            let axes = call.input(slot).and_then(Fact::count).and_then(|axes| usize::try_from(axes).ok());
+            let rank = axes.filter(|axes| *axes > 0).and_then(|axes| dims.len().checked_sub(axes));
+            return one(call.data_type(0), vec![None; rank.ok_or(Stuck::Unknown)?]);
+        }
         reduced => reduced?,
     };
     let dims = dims.iter().zip(&reduced);
