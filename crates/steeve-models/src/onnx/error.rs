@@ -98,6 +98,14 @@ pub enum OnnxError {
         /// The second size.
         second: u64,
     },
+    /// A size is larger than a model can name.
+    #[error("ONNX: dimension {name:?}: out of range: expected at most {}, got {size}", i64::MAX)]
+    DimRange {
+        /// The dimension.
+        name: String,
+        /// The size.
+        size: u64,
+    },
     /// A size was given of what no tensor has.
     #[error("ONNX: dimension {name:?}: no such dimension: {}", known_list(.known))]
     UnknownDim {

@@ -99,9 +99,10 @@ impl Walk<'_> {
             if matches!(blame, Blame::Others) {
                 continue;
             }
-            let name = own.map_or(point, str::to_owned);
-            if self.dim_names.insert(name.clone()) {
-                self.free.push(FreeDim { name, tensor: title.to_owned(), operation: operation.clone() });
+            for name in own.map_or_else(|| vec![point], |own| self.dims.missing(own)) {
+                if self.dim_names.insert(name.clone()) {
+                    self.free.push(FreeDim { name, tensor: title.to_owned(), operation: operation.clone() });
+                }
             }
         }
         self.note_unknown(fact, title, &blame);

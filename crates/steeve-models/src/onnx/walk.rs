@@ -343,7 +343,6 @@ impl<'m> Walk<'m> {
         let op = node.op_type.to_lowercase();
         Step { op, title: node.title(), results, sources, view_of, overwrites, inner: 0 }
     }
-
 }
 
 impl Fact {

@@ -16,11 +16,7 @@ pub(super) fn reshape(call: &Call<'_>) -> Facts {
         Ok(None) => return wrong("the shape is missing"),
         Err(Stuck::Unknown) => {
             // How many dimensions there are may be known all the same.
-            let rank = call.input(1).and_then(Fact::count).and_then(|rank| usize::try_from(rank).ok());
-            return match rank.filter(|rank| *rank <= 64) {
-                Some(rank) => one(data_type, vec![None; rank]),
-                None => Err(Stuck::Unknown),
-            };
+            return unknown_dims(call, Some(axis_count(call, 1)?));
         }
         Err(wrong) => return Err(wrong),
     };
@@ -93,11 +89,26 @@ pub(super) fn flatten(call: &Call<'_>) -> Facts {
     one(call.data_type(0), vec![count(&dims[..axis]), count(&dims[axis..])])
 }
 
+/// Returns how many axes an input names that is not known itself.
+pub(super) fn axis_count(call: &Call<'_>, slot: usize) -> Result<usize, Stuck> {
+    let count = call.fact(slot)?.count().and_then(|count| usize::try_from(count).ok());
+    count.filter(|count| *count <= 64).ok_or(Stuck::Unknown)
+}
+
+/// Returns so many dimensions of which none is known.
+pub(super) fn unknown_dims(call: &Call<'_>, rank: Option<usize>) -> Facts {
+    one(call.data_type(0), vec![None; rank.ok_or(Stuck::Unknown)?])
+}
+
 /// Returns the input without dimensions of 1.
 pub(super) fn squeeze(call: &Call<'_>) -> Facts {
     let dims = call.dims(0)?;
     let mut removed = vec![false; dims.len()];
-    match call.attribute_or_input("axes", 1)? {
+    let axes = match call.attribute_or_input("axes", 1) {
+        Err(Stuck::Unknown) => return unknown_dims(call, dims.len().checked_sub(axis_count(call, 1)?)),
+        axes => axes?,
+    };
+    match axes {
         Some(axes) => {
             for axis in axes {
                 let axis = axis_of(*axis, dims.len())?;
@@ -116,7 +127,11 @@ pub(super) fn squeeze(call: &Call<'_>) -> Facts {
 /// Returns the input with new dimensions of 1.
 pub(super) fn unsqueeze(call: &Call<'_>) -> Facts {
     let dims = call.dims(0)?;
-    let Some(axes) = call.attribute_or_input("axes", 1)? else { return wrong("axes are missing") };
+    let axes = match call.attribute_or_input("axes", 1) {
+        Err(Stuck::Unknown) => return unknown_dims(call, dims.len().checked_add(axis_count(call, 1)?)),
+        axes => axes?,
+    };
+    let Some(axes) = axes else { return wrong("axes are missing") };
     let rank = dims.len() + axes.len();
     let mut is_new = vec![false; rank];
     for axis in axes {
@@ -353,10 +368,7 @@ pub(super) fn shape_of_input(call: &Call<'_>, slot: usize) -> Result<Vec<Dim>, S
     match call.int_elements(slot) {
         Ok(Some(shape)) => shape.iter().map(|dim| dim_of(*dim, "shape").map(Some)).collect(),
         Ok(None) => wrong("the shape is missing"),
-        Err(Stuck::Unknown) => {
-            let rank = call.input(slot).and_then(Fact::count).and_then(|rank| usize::try_from(rank).ok());
-            rank.filter(|rank| *rank <= 64).map(|rank| vec![None; rank]).ok_or(Stuck::Unknown)
-        }
+        Err(Stuck::Unknown) => Ok(vec![None; axis_count(call, slot)?]),
         Err(wrong) => Err(wrong),
     }
 }

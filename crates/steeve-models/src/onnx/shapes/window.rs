@@ -1,5 +1,6 @@
 //! Convolutions, pools, and other windows that slide over an image.
 
+use super::layout::{axis_count, unknown_dims};
 use crate::onnx::call::{Call, Facts, Stuck, axis_of, one, signed, times, wrong};
 use crate::onnx::data_type::DataType;
 use crate::onnx::fact::{Dim, Fact};
@@ -224,7 +225,12 @@ pub(super) fn unpool(call: &Call<'_>) -> Facts {
 /// Returns the image that columns of it add up to.
 pub(super) fn columns_to_image(call: &Call<'_>) -> Facts {
     let [batch, columns, _] = call.dims(0)? else { return wrong("input 0: expected 3 dimensions") };
-    let (Some(image), Some(block)) = (call.int_elements(1)?, call.int_elements(2)?) else { return Err(Stuck::Unknown) };
+    let (image, block) = match (call.int_elements(1), call.int_elements(2)) {
+        (Err(Stuck::Unknown), _) | (_, Err(Stuck::Unknown)) => {
+            return unknown_dims(call, axis_count(call, 1)?.checked_add(2));
+        }
+        (image, block) => (image?.unwrap_or(&[]), block?.unwrap_or(&[])),
+    };
     let block =
         block.iter().try_fold(1i64, |product, dim| product.checked_mul(*dim)).and_then(|it| u64::try_from(it).ok());
     let channels = columns.and_then(|columns| columns.checked_div(block?));
@@ -245,8 +251,7 @@ pub(super) fn affine_grid(call: &Call<'_>) -> Facts {
     let size = match call.int_elements(1) {
         Err(Stuck::Unknown) => {
             // Four numbers are those of an image, five of a volume.
-            let rank = call.input(1).and_then(Fact::count).ok_or(Stuck::Unknown)?;
-            return match rank {
+            return match axis_count(call, 1)? {
                 4 => one(call.data_type(0), vec![None, None, None, Some(2)]),
                 5 => one(call.data_type(0), vec![None, None, None, None, Some(3)]),
                 _ => Err(Stuck::Unknown),
