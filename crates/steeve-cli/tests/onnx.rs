@@ -36,7 +36,10 @@ fn a_model_is_planned_at_the_sizes_that_are_given() {
     assert_eq!(line["dims"], json!({"batch": 2, "sequence": 8}));
     assert_eq!(line["weights"], json!({"stored": 4 * 16 * 64, "beside": 4 * 16 * 64, "computed": 0}));
     let said = steeve(&["plan", &model, "--dim", "batch=2", "--dim", "sequence=8"]);
-    said.expect(0).complains(&["not what ONNX Runtime takes", "weights of 4096 bytes"]);
+    said.expect(0).complains(&[
+        "not what ONNX Runtime takes",
+        "weights of 4096 bytes come on top, 4096 of them in files beside it",
+    ]);
     let cut = steeve(&["plan", &model]);
     cut.expect(2).complains(&["\"batch\"", "\"sequence\"", "such as --dim batch=1 --dim sequence=128"]);
 }
@@ -49,6 +52,7 @@ fn several_sizes_are_a_table_and_a_chart() {
     let peaks: Vec<u64> = results(&args).iter().map(|it| it["buffers"][0]["peak"].as_u64().unwrap()).collect();
     assert_eq!(peaks, [1, 8, 64].map(|batch| 2 * 4 * batch * 8 * 64));
     let said = steeve(&args);
+    assert_eq!(said.expect(0).err.matches("come on top").count(), 1, "{}", said.err);
     let bars: Vec<usize> =
         said.expect(0).out.lines().map(|line| line.matches('#').count()).filter(|it| *it > 0).collect();
     assert_eq!(bars, [1, 7, 50]);
@@ -76,6 +80,7 @@ fn a_plan_is_written_checked_shown_drawn_and_compared() {
     assert!(fs::read_to_string(page).unwrap().contains("turned"));
     let compared = with(&["compare", &model]);
     assert!(compared.expect(0).out.contains("not in place"), "{}", compared.out);
+    assert!(compared.out.contains("order best"), "{}", compared.out);
     assert!(with(&["diff", &plan, &model]).expect(0).out.contains("activations"));
     let none = &results(&[&["plan", &model, "--reuse", "none"][..], &dims].concat())[0];
     let some = &results(&[&["plan", &model][..], &dims].concat())[0];
