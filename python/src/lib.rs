@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Arguments are converted once, and the interpreter's lock is given back while something is planned, proven or read. Every error is
-//! an exception that names the argument; a panic, which is a bug of this library, is one too (`InternalError`).
+//! an exception that names the argument. A panic where the crates below read, plan, prove, draw or write is a bug of this library, and
+//! an exception too (`InternalError`).
 #![forbid(unsafe_code)]
 
 mod error;

@@ -69,11 +69,12 @@ class DoesNotFit(Error):
         super().__init__(message)
         #: The name of the memory.
         self.memory = memory
-        #: No plan takes fewer bytes than this.
+        #: No plan takes fewer bytes than this; of a graph, none with the same order and in-place results.
         self.needs = needs
         #: The bytes that there are.
         self.capacity = capacity
-        #: Whether it is proved that no plan fits; else none was found.
+        #: Whether it is proved that no plan fits; else none was found. Of a graph that is never proved: it may fit in another
+        #: order, or with other in-place results.
         self.proved = proved
         #: What is alive at the fullest step, the largest first.
         self.alive = alive
