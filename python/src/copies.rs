@@ -8,6 +8,7 @@ use steeve_plan::{Bytes, Clipped, Id, IdVec, InputLimit, Plan, certify};
 use crate::blocks::{PyBlocks, PyViolation};
 use crate::compare::PyChange;
 use crate::error::{invalid_argument, invalid_input, unlocked};
+use crate::fit::PyFitStep;
 use crate::graph::{PyFault, PyTensor};
 use crate::plan::{BlockNames, Planned, PyAlive, PyMemoryPlan, PyPlace, PyPlan};
 use crate::search::Progress;
@@ -59,6 +60,7 @@ values! {
     PyAlive { name, memory, size, offset, lower, upper, op, why }
     PyMemoryPlan { name, peak, bound, buffers }
     PyViolation { kind, blocks, step, offset, message }
+    PyFitStep { action, bytes, read_again, more_nodes }
     PyFault { kind, tensors, message }
     PyChange { kind, name, memory, before, after }
     PyTensor { index, name, size, kind, op, layout, memory, is_output, sources, view_of }

@@ -20,7 +20,8 @@ use steeve_view::PlanMap;
 
 use crate::blocks::{Misfit, Proof, read_align};
 use crate::copies::Reduced;
-use crate::error::{invalid_argument, invalid_input, locked, unlocked, wrong_type};
+use crate::error::{exception, invalid_argument, invalid_input, locked, unlocked, wrong_type};
+use crate::fit::{FitRequest, PyFitted};
 use crate::numbers::number;
 use crate::plan::{Planned, PyPlan};
 use crate::plan_file::GivenPlan;
@@ -118,6 +119,25 @@ impl GraphData {
         let mut order: Vec<TensorId> = assigned.graph().tensors().ids().collect();
         order.sort_by_key(|id| keyed.key(*id));
         Ok(Self { model: Some(ModelData { model, options, keyed, unused }), ..Self::new(assigned, order, title) })
+    }
+
+    /// Returns a graph that was made of this one. Where it has the same tensors, they keep their numbers.
+    pub(crate) fn with_assigned(&self, assigned: AssignedGraph) -> Self {
+        if assigned.graph().tensors().len() != self.order.len() {
+            return Self::of_graph(assigned, self.title.clone());
+        }
+        let (ids, layouts) = (self.ids.clone(), self.layouts.clone());
+        Self { ids, layouts, ..Self::new(assigned, self.order.clone(), self.title.clone()) }
+    }
+
+    pub(crate) fn assigned(&self) -> &AssignedGraph {
+        &self.assigned
+    }
+
+    /// Returns how long tensors live that no node reads, where the caller does not say.
+    fn unread(&self) -> Unread {
+        // In a model only outputs are read after the run.
+        if self.is_model() || self.layouts.is_some() { Unread::Free } else { Unread::default() }
     }
 
     pub(crate) fn order(&self) -> &[TensorId] {
@@ -442,7 +462,20 @@ impl PyGraph {
         Self { data: Arc::new(data), file }
     }
 
-    fn plan_from(&self, data: Arc<GraphData>, plan: GraphPlan, seconds: f64) -> PyPlan {
+    pub(crate) fn data(&self) -> &Arc<GraphData> {
+        &self.data
+    }
+
+    pub(crate) fn file(&self) -> Option<&PathBuf> {
+        self.file.as_ref()
+    }
+
+    /// Returns a graph that was made of this one.
+    pub(crate) fn with_data(&self, data: Arc<GraphData>) -> Self {
+        Self { data, file: self.file.clone() }
+    }
+
+    pub(crate) fn plan_from(&self, data: Arc<GraphData>, plan: GraphPlan, seconds: f64) -> PyPlan {
         let title = self.data.title.clone();
         PyPlan::new(Planned::Graph { plan, graph: data }, title, seconds).made_of(self.file.clone())
     }
@@ -534,6 +567,40 @@ impl PyGraph {
             Some(misfit) => Err(misfit.error(py, made)),
             None => Ok(made),
         }
+    }
+
+    /// Return the graph made to need no more than `capacity`, with its plan and what was done: another order of the nodes, then chains
+    /// of nodes in parts. If nothing that was found fits, it is `steeve.DoesNotFit`, whose `fitted` is the smallest that was reached.
+    ///
+    /// - `capacity`: the bytes that each memory has, or those of some by name: `{"CUDA0": 8 << 30}`.
+    /// - `parts`: the most parts in which a chain is done; as many as it has rows by default. 1 leaves chains as they are.
+    /// - `beside`: graphs that never run at the same time and share the buffers, such as that of a token beside that of a prompt.
+    ///
+    /// >>> import steeve, tempfile, pathlib
+    /// >>> path = pathlib.Path(tempfile.mkdtemp()) / "net.graph"
+    /// >>> text = "w = external f32[16,640]; v = external f32[640,16]; x = input f32[16,80]; up = mul_mat w x; "
+    /// >>> _ = path.write_text(text + "act = silu up; down = mul_mat v act; y = add down x !output")
+    /// >>> graph = steeve.read(path)
+    /// >>> fitted = graph.fit(capacity=100_000)
+    /// >>> graph.plan().peak, fitted.plan.peak
+    /// (215040, 79360)
+    /// >>> [step.action for step in fitted.steps]
+    /// ['pack', 'in place', '80 rows in 3 parts: nodes 0 (up) to 2 (down)', 'plan']
+    #[pyo3(signature = (*, capacity, parts=None, beside=None))]
+    fn fit<'py>(
+        &self,
+        py: Python<'py>,
+        capacity: &Bound<'py, PyAny>,
+        parts: Option<&Bound<'py, PyAny>>,
+        beside: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<PyFitted> {
+        if self.data.is_model() {
+            let what = "fit: for graphs: got a TFLite model".to_owned();
+            return Err(exception(py, "InvalidInput", what, |_| Ok(())));
+        }
+        let capacities = self.capacities(py, Some(capacity))?;
+        let request = FitRequest::new(py, &self.data.assigned, &capacities, parts, beside)?;
+        request.fit(py, self, PlanOptions::default().with_unread(self.data.unread()))
     }
 
     /// Return the plan of a plan file (a path, or what `steeve.read` made of one), proven for this graph. Of a model, `in_place` and
@@ -646,10 +713,8 @@ impl PyGraph {
         if let Some((argument, _)) = of_ggml.into_iter().find(|(_, is_given)| *is_given && self.data.is_model()) {
             return Err(invalid_argument(py, argument, None, "'ggml' is for graphs of ggml: got a TFLite model"));
         }
-        // In a model only outputs are read after the run.
         let unread = match optional_text("unread", unread)? {
-            None if self.data.is_model() || self.data.layouts.is_some() => Unread::Free,
-            None => Unread::default(),
+            None => self.data.unread(),
             Some(found) => Unread::from_name(&found).ok_or_else(|| {
                 let what = format!("unknown: expected 'keep', 'free-inputs' or 'free', got {found:?}");
                 invalid_argument(py, "unread", None, what)

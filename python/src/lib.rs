@@ -21,6 +21,7 @@ mod graph;
 mod builder;
 mod plan;
 mod plan_file;
+mod fit;
 mod compare;
 mod read;
 mod copies;
@@ -38,6 +39,8 @@ mod _steeve {
     use crate::compare::{Comparison, PyChange};
     #[pymodule_export]
     use crate::copies::restore;
+    #[pymodule_export]
+    use crate::fit::{PyFitStep, PyFitted};
     #[pymodule_export]
     use crate::graph::{PyFault, PyGraph, PyTensor};
     #[pymodule_export]

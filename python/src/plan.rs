@@ -357,7 +357,7 @@ impl PyPlan {
 impl PyPlan {
     /// The bytes that the plan needs: those of all buffers.
     #[getter]
-    fn peak(&self) -> u64 {
+    pub(crate) fn peak(&self) -> u64 {
         match &self.planned {
             Planned::Blocks { plan, .. } => plan.peak().0,
             Planned::Graph { plan, graph } => plan.peak().0.max(graph.unused_bytes()),
