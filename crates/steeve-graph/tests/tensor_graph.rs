@@ -179,7 +179,6 @@ fn what_nothing_reads_has_a_number_where_it_is_asked_for_and_changes_no_plan() {
     let at = |tensor| plan.place(tensor).map(|place| place.offset.0);
     assert_eq!((at("v"), at("vv")), (at("a").map(|it| it + 16), at("a").map(|it| it + 20)));
     assert_eq!((at("unread"), at("of w")), (None, None));
-    assert!(without.fits(&more).is_ok() && plan.fits(&net()).is_ok());
     let unknown = Net { more_tensors: vec!["nothing"], ..net() }.refusal();
     assert_eq!(unknown, "tensor nothing: unknown: expected a node, an input, a view or an external tensor");
 }
