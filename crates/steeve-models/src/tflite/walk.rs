@@ -371,6 +371,9 @@ mod tests {
             let walk = random(&mut Choices::from_seed(seed));
             let distance = walk.distance();
             assert_eq!(distance, by_definition(&walk), "seed {seed}: {walk:?}");
+            let mut events = 0;
+            walk.run(&mut |_| events += 1);
+            assert!(events <= walk.events(), "seed {seed}: {walk:?}");
             assert!(!does_harm(&walk, distance) && !does_harm(&walk, distance + 3), "seed {seed}: {walk:?}");
             assert!(distance == 0 || does_harm(&walk, distance - 1), "seed {seed}: {walk:?}");
         }
