@@ -24,6 +24,7 @@
 mod certificate;
 #[cfg(all(test, feature = "fuzz"))]
 mod laws;
+#[cfg(feature = "json")]
 mod legality;
 mod listing;
 mod live_bytes;

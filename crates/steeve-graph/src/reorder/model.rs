@@ -376,6 +376,11 @@ impl RootAccesses {
         } else {
             edges.extend(self.writer[key].replace(unit));
             edges.append(&mut self.readers[key]);
+            // The call writes its other results as well, whatever their places in the order.
+            for result in graph.tensors().own_results(node) {
+                let key = self.key[graph.root(result).index()] as usize;
+                edges.extend(self.writer[key].replace(unit));
+            }
         }
         edges.sort_unstable();
         edges.dedup();

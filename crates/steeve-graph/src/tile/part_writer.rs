@@ -579,6 +579,7 @@ impl<'a> TileWriter<'a> {
             let permitted = tensors.permitted_slots(id);
             (0..16).filter(|slot| permitted >> slot & 1 == 1).for_each(|slot| parts.permit_overwrite(plain(id), slot));
             tensors.permitted_overlaps(id).for_each(|(slot, distance)| parts.permit_overlap(plain(id), slot, distance));
+            tensors.own_result_slots(id).for_each(|slot| parts.mark_own_result(plain(id), slot));
         }
         graph.leafs().iter().for_each(|leaf| parts.leaf(plain(*leaf)));
         parts.set_nodes(nodes);
