@@ -6,7 +6,7 @@ mod harness;
 use std::fs;
 
 use serde_json::{Value, json};
-use steeve_models::onnx::{DataType, SmallModel};
+use steeve_models::onnx::{DataType, SmallAttribute, SmallModel};
 
 use crate::harness::{Folder, json, steeve};
 
@@ -36,7 +36,10 @@ fn a_model_is_planned_at_the_sizes_that_are_given() {
     assert_eq!(line["dims"], json!({"batch": 2, "sequence": 8}));
     assert_eq!(line["weights"], json!({"stored": 4 * 16 * 64, "beside": 4 * 16 * 64, "computed": 0}));
     let said = steeve(&["plan", &model, "--dim", "batch=2", "--dim", "sequence=8"]);
-    said.expect(0).complains(&["not what ONNX Runtime takes", "weights of 4096 bytes"]);
+    said.expect(0).complains(&[
+        "not what ONNX Runtime takes",
+        "weights of 4096 bytes come on top, 4096 of them in files beside it",
+    ]);
     let cut = steeve(&["plan", &model]);
     cut.expect(2).complains(&["\"batch\"", "\"sequence\"", "such as --dim batch=1 --dim sequence=128"]);
 }
@@ -49,6 +52,7 @@ fn several_sizes_are_a_table_and_a_chart() {
     let peaks: Vec<u64> = results(&args).iter().map(|it| it["buffers"][0]["peak"].as_u64().unwrap()).collect();
     assert_eq!(peaks, [1, 8, 64].map(|batch| 2 * 4 * batch * 8 * 64));
     let said = steeve(&args);
+    assert_eq!(said.expect(0).err.matches("come on top").count(), 1, "{}", said.err);
     let bars: Vec<usize> =
         said.expect(0).out.lines().map(|line| line.matches('#').count()).filter(|it| *it > 0).collect();
     assert_eq!(bars, [1, 7, 50]);
@@ -76,6 +80,7 @@ fn a_plan_is_written_checked_shown_drawn_and_compared() {
     assert!(fs::read_to_string(page).unwrap().contains("turned"));
     let compared = with(&["compare", &model]);
     assert!(compared.expect(0).out.contains("not in place"), "{}", compared.out);
+    assert!(compared.out.contains("order best"), "{}", compared.out);
     assert!(with(&["diff", &plan, &model]).expect(0).out.contains("activations"));
     let none = &results(&[&["plan", &model, "--reuse", "none"][..], &dims].concat())[0];
     let some = &results(&[&["plan", &model][..], &dims].concat())[0];
@@ -87,4 +92,27 @@ fn a_model_is_known_by_its_first_bytes() {
     let folder = Folder::new("onnx-head");
     let renamed = folder.file("model", SmallModel::chain(&[64, 32, 16]).to_bytes());
     assert_eq!(results(&["plan", &renamed])[0]["buffers"][0]["peak"], 4 * (64 + 32));
+}
+
+/// `wide` could be made and be gone before `upper` has its bytes, were the two halves of `x` made by two nodes.
+#[test]
+fn what_reads_one_of_several_results_runs_after_the_node_that_computes_them() {
+    let folder = Folder::new("onnx-results");
+    let mut model = SmallModel::new();
+    model.input("x", DataType::FLOAT, &["4096"]);
+    model.node("Split", &["x"], &["upper", "lower"]);
+    let axis = [("axis", SmallAttribute::Int(0))];
+    model.node_with(("", "Concat"), &["lower", "lower", "lower", "lower"], &["wide"], &axis);
+    model.node("ReduceMax", &["wide"], &["most"]);
+    model.node("Mul", &["upper", "most"], &["scaled"]);
+    model.node("Add", &["x", "most"], &["shifted"]);
+    model.output("scaled");
+    model.output("shifted");
+    let model = folder.file("net.onnx", model.to_bytes());
+    let [keep, best] = ["keep", "best"].map(|order| results(&["plan", &model, "--order", order]).remove(0));
+    assert_eq!(best["moved"], Value::Null, "{best}");
+    assert_eq!(keep["buffers"][0]["peak"], best["buffers"][0]["peak"]);
+    let plan = folder.path("plan.json");
+    steeve(&["plan", &model, "--order", "best", "-o", &plan]).expect(0);
+    assert!(!fs::read_to_string(&plan).unwrap().contains("\"order\""));
 }

@@ -1,7 +1,11 @@
 //! Random models, and the bodies of the fuzz targets. Tests run them for a moment; `cargo fuzz` for as long as it likes.
 
+mod onnx_models;
+
 use steeve_graph::fuzz::Choices;
 use steeve_graph::{InputLimit, PlanOptions, Unread, plan_graph, plan_tensor_graph, replay};
+
+pub use onnx_models::{onnx, random_onnx, valid_onnx};
 
 use crate::gguf::{Architecture, GgufHeader, ModelMemory, SessionSize, SmallGguf};
 use crate::tflite::{

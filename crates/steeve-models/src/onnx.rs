@@ -25,8 +25,12 @@ mod fold;
 // What runs, in which order, and where.
 mod operators;
 mod program;
+mod budget;
+mod scope;
+mod known_sizes;
 mod walk;
 mod subgraphs;
+mod loops;
 mod graph;
 
 mod small_model;

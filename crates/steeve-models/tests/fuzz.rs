@@ -61,6 +61,24 @@ fn no_damaged_real_file_does_harm() {
 }
 
 #[test]
+fn any_random_onnx_model_is_planned() {
+    for number in 0..inputs() {
+        println!("seed {number}");
+        fuzz::valid_onnx(&fuzz::random_onnx(&mut Choices::from_seed(number)).to_bytes());
+    }
+}
+
+#[test]
+fn no_damaged_onnx_model_does_harm() {
+    for number in 0..inputs() * 10 {
+        println!("seed {number}");
+        let mut choices = Choices::from_seed(number);
+        let file = fuzz::random_onnx(&mut choices).to_bytes();
+        fuzz::onnx(&fuzz::mutated(&file, &mut choices));
+    }
+}
+
+#[test]
 fn any_random_language_model_is_planned_or_refused() {
     for number in 0..inputs() / 4 {
         fuzz::gguf(&fuzz::random_gguf(&mut Choices::from_seed(number)).to_bytes());

@@ -1,11 +1,12 @@
 //! `steeve plan`: each file placed, proven and shown.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
 use comfy_table::Cell;
 use steeve_models::gguf::DeviceMemory;
+use steeve_models::onnx::Weights;
 use steeve_plan::Bytes;
 
 use crate::args::{GivenDims, PlanArgs, PlannedAs, StrategyName};
@@ -107,11 +108,7 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
         write!(stdout, "{}", chart.text(args.output.sizes())).map_err(Error::Output)?;
     }
     if !args.output.json {
-        rows.iter()
-            .filter_map(note_of_model)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .for_each(|note| verbosity.note(note));
+        notes_of_models(&rows).into_iter().for_each(|note| verbosity.note(note));
     }
     if args.out.is_none() && rows.iter().any(|row| row.figures.engine == EnginePlanner::Tflm) {
         verbosity.note(format!("heads of TFLite models: {}", graph::BESIDE_HEAD));
@@ -123,20 +120,35 @@ fn plan_files(args: &PlanArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> 
     dims.check_names().map(|()| worst)
 }
 
-/// Says what the peak of an ONNX model is, and what comes on top.
-fn note_of_model(row: &PlannedRow) -> Option<String> {
-    let weights = row.figures.model.as_ref()?.weights;
-    let beside =
-        if weights.beside > 0 { format!(" ({} of them in files beside it)", weights.beside) } else { String::new() };
-    let computed = match weights.computed {
-        0 => String::new(),
-        bytes => format!(" and {bytes} of constants computed from them"),
+/// Says what comes on top of the peak of each ONNX model, and once what such a peak is.
+fn notes_of_models(rows: &[PlannedRow]) -> Vec<String> {
+    // Of several settings of a model, the one with most constants.
+    let mut models: BTreeMap<&str, Weights> = BTreeMap::new();
+    for row in rows {
+        let Some(model) = &row.figures.model else { continue };
+        let known = models.entry(&row.file).or_insert(model.weights);
+        known.computed = known.computed.max(model.weights.computed);
+    }
+    let of_model = |(file, weights): (&&str, &Weights)| {
+        let beside = match weights.beside {
+            0 => String::new(),
+            bytes => format!(", {bytes} of them in files beside it"),
+        };
+        let computed = match weights.computed {
+            0 => String::new(),
+            bytes => format!("; constants computed from them, if they are kept, {bytes} more"),
+        };
+        format!("{file}: weights of {} bytes come on top{beside}{computed}", weights.stored)
     };
-    Some(format!(
-        "{}: the peak is what an executor needs that runs the nodes in the file's order at planned addresses, not what ONNX Runtime takes; weights of {} bytes{beside}{computed} come on top",
-        row.file, weights.stored
-    ))
+    let mut notes: Vec<String> = models.iter().map(of_model).collect();
+    if !notes.is_empty() {
+        notes.push(WHAT_ONNX_PEAKS_ARE.to_owned());
+    }
+    notes
 }
+
+const WHAT_ONNX_PEAKS_ARE: &str = "peaks of ONNX models: what an executor needs that runs the nodes in the file's order at planned \
+                                   addresses, not what ONNX Runtime takes";
 
 /// One file and the figures of its plan.
 struct PlannedRow {

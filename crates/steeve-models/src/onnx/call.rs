@@ -56,6 +56,19 @@ pub(crate) fn attribute<'a>(
     }
 }
 
+/// Returns how many numbers or names a value has that a rule may look at.
+pub(crate) fn attribute_size(value: &AttributeValue) -> usize {
+    match value {
+        AttributeValue::Ints(ints) => ints.len(),
+        AttributeValue::Floats(floats) => floats.len(),
+        AttributeValue::Text(text) => text.len(),
+        AttributeValue::Tensor(tensor) => {
+            tensor.dims.len() + tensor.elements.as_ref().map_or(0, |elements| elements.len())
+        }
+        _ => 0,
+    }
+}
+
 impl<'a> Call<'a> {
     pub(crate) fn attribute(&self, name: &str) -> Option<&'a AttributeValue> {
         attribute(self.node, self.around, name)

@@ -24,10 +24,13 @@ impl DimSizes {
     ///
     /// # Errors
     ///
-    /// If a name is there twice, with different sizes.
+    /// If a name is there twice, with different sizes, or a size is larger than a model can name.
     pub fn new(sizes: impl IntoIterator<Item = (String, u64)>) -> Result<Self, OnnxError> {
         let mut known = Self::default();
         for (name, size) in sizes {
+            if i64::try_from(size).is_err() {
+                return Err(OnnxError::DimRange { name, size });
+            }
             if let Some(first) = known.sizes.insert(name.clone(), size).filter(|first| *first != size) {
                 return Err(OnnxError::DimTwice { name, first, second: size });
             }
@@ -48,10 +51,10 @@ impl DimSizes {
     /// Returns the size of a dimension: the one that is given for its name, or what its name amounts to, where that is an
     /// expression of others, such as `past + sequence` or `2*batch`.
     pub fn get(&self, name: &str) -> Option<u64> {
-        self.sizes.get(name).copied().or_else(|| {
-            let mut expression = Expression { dims: self, rest: name.trim(), depth: 0, used: &mut |_| {} };
-            expression.whole()
-        })
+        self.sizes
+            .get(name)
+            .copied()
+            .or_else(|| Expression::of(name, &mut |word| self.sizes.get(word).copied()).whole())
     }
 
     /// Calls `used` with each given name that the size of a dimension is made of.
@@ -59,8 +62,29 @@ impl DimSizes {
         if self.sizes.contains_key(name) {
             used(name);
         } else {
-            Expression { dims: self, rest: name.trim(), depth: 0, used }.whole();
+            let mut size_of = |word: &str| {
+                used(word);
+                self.sizes.get(word).copied()
+            };
+            Expression::of(name, &mut size_of).whole();
         }
+    }
+
+    /// Returns the names without a size that a dimension is made of: its own, or those in it if it is an expression of others. A
+    /// hyphen inside a word is part of it.
+    pub(crate) fn missing(&self, name: &str) -> Vec<String> {
+        let mut missing = Vec::new();
+        let mut size_of = |word: &str| match self.sizes.get(word) {
+            Some(size) => Some(*size),
+            None => {
+                missing.push(word.to_owned());
+                Some(1)
+            }
+        };
+        let has_hyphen = name.split(" - ").any(|part| part.contains('-'));
+        let mut expression = Expression::of(name, &mut size_of);
+        let is_whole = expression.sum().is_some() && expression.rest.is_empty();
+        if has_hyphen || !is_whole || missing.is_empty() { vec![name.to_owned()] } else { missing }
     }
 }
 
@@ -69,16 +93,22 @@ const MOST_NESTED: u32 = 50;
 
 /// What is left of an expression.
 struct Expression<'a, 'u> {
-    dims: &'a DimSizes,
     rest: &'a str,
     depth: u32,
-    used: &'u mut dyn FnMut(&str),
+    /// Returns the size of a name.
+    size_of: &'u mut dyn FnMut(&str) -> Option<u64>,
 }
 
-impl Expression<'_, '_> {
+impl<'a, 'u> Expression<'a, 'u> {
+    fn of(text: &'a str, size_of: &'u mut dyn FnMut(&str) -> Option<u64>) -> Self {
+        Self { rest: text.trim(), depth: 0, size_of }
+    }
+
     fn whole(&mut self) -> Option<u64> {
         let value = self.sum()?;
-        if self.rest.is_empty() { u64::try_from(value).ok() } else { None }
+        // Models have no larger ones.
+        let value = i64::try_from(value).ok().filter(|_| self.rest.is_empty());
+        value.and_then(|value| u64::try_from(value).ok())
     }
 
     fn take(&mut self, word: &str) -> bool {
@@ -141,9 +171,10 @@ impl Expression<'_, '_> {
         if word.starts_with(|it: char| it.is_ascii_digit()) {
             return word.parse().ok();
         }
-        let size = self.dims.sizes.get(word)?;
-        (self.used)(word);
-        Some(i128::from(*size))
+        if word.is_empty() {
+            return None;
+        }
+        (self.size_of)(word).map(i128::from)
     }
 }
 
@@ -153,8 +184,9 @@ mod tests {
 
     #[test]
     fn names_are_looked_up_and_expressions_computed() {
-        let dims =
-            DimSizes::new([("n", 4), ("past", u64::MAX), ("a-b", 7), ("x.1", 3)].map(|(name, it)| (name.into(), it)));
+        let dims = DimSizes::new(
+            [("n", 4), ("past", i64::MAX.unsigned_abs()), ("a-b", 7), ("x.1", 3)].map(|(name, it)| (name.into(), it)),
+        );
         let dims = dims.unwrap();
         for (text, size) in [
             ("n", Some(4)),
@@ -178,8 +210,26 @@ mod tests {
     }
 
     #[test]
+    fn an_expression_lacks_the_names_in_it() {
+        let dims = DimSizes::new([("past".to_owned(), 16)]).unwrap();
+        for (text, missing) in [
+            ("past + sequence", &["sequence"][..]),
+            ("2*batch", &["batch"]),
+            ("a/(b - 1)", &["a/(b - 1)"]),
+            ("a - 1", &["a"]),
+            ("batch-size", &["batch-size"]),
+            ("two words", &["two words"]),
+            ("", &[""]),
+            ("past", &["past"]),
+        ] {
+            assert_eq!(dims.missing(text), missing, "{text}");
+        }
+    }
+
+    #[test]
     fn a_name_has_one_size() {
         assert!(DimSizes::new([("n".to_owned(), 1), ("n".to_owned(), 2)]).is_err());
         assert!(DimSizes::new([("n".to_owned(), 1), ("n".to_owned(), 1)]).is_ok());
+        assert!(DimSizes::new([("n".to_owned(), i64::MAX.unsigned_abs() + 1)]).is_err());
     }
 }

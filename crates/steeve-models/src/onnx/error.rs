@@ -62,10 +62,20 @@ pub enum OnnxError {
         /// The functions, from itself to itself.
         path: Vec<String>,
     },
+    /// Functions that call functions, or graphs in each other, are nested deeper than any exporter nests them.
+    #[error("ONNX: {node}: functions and graphs nested deeper than {most}")]
+    Calls {
+        /// The node that goes too deep.
+        node: String,
+        /// How deep they may be.
+        most: usize,
+    },
     /// Functions that call functions run more nodes than a file of this size stands for.
-    #[error("ONNX: too many nodes: more than {most} run, functions counted at each call, for a file of {file} bytes")]
+    #[error(
+        "ONNX: too long: what runs, functions counted at each call, takes more than {most} bytes to hold, for a file of {file} bytes"
+    )]
     TooLong {
-        /// How many may run.
+        /// The bytes that it may take.
         most: u64,
         /// The bytes of the file.
         file: usize,
@@ -87,6 +97,14 @@ pub enum OnnxError {
         first: u64,
         /// The second size.
         second: u64,
+    },
+    /// A size is larger than a model can name.
+    #[error("ONNX: dimension {name:?}: out of range: expected at most {}, got {size}", i64::MAX)]
+    DimRange {
+        /// The dimension.
+        name: String,
+        /// The size.
+        size: u64,
     },
     /// A size was given of what no tensor has.
     #[error("ONNX: dimension {name:?}: no such dimension: {}", known_list(.known))]

@@ -162,7 +162,7 @@ impl fmt::Display for Fact {
         if let Some(list) = &self.list {
             return match list {
                 ListFact::Items(items) => write!(f, "list of {} tensors", items.len()),
-                ListFact::Unknown => f.write_str("list of tensors"),
+                ListFact::Unknown => f.write_str("list of tensors, how many is not known"),
             };
         }
         match self.data_type.is_known() {

@@ -109,7 +109,7 @@ impl OnnxGraph {
     /// Returns each value of the model itself, constants and all, with its name, type and shape, in the order in which they are
     /// computed; not those inside `If`, `Loop` and `Scan`.
     pub fn layouts(&self) -> impl Iterator<Item = (&str, String)> {
-        self.values.iter().map(|value| (value.name.as_str(), value.fact.to_string()))
+        self.values.iter().filter(|value| !value.is_inside).map(|value| (value.name.as_str(), value.fact.to_string()))
     }
 
     fn as_program(&self) -> ProgramGraph<'_> {
@@ -126,14 +126,21 @@ impl Weights {
         }
     }
 
+    fn add_list(&mut self, count: usize, each: u64) {
+        self.stored = self.stored.saturating_add((count as u64).saturating_mul(each));
+    }
+
     fn add_graph(&mut self, graph: &Graph) {
         graph.initializers.iter().for_each(|tensor| self.add(tensor));
         self.add_nodes(&graph.nodes);
     }
 
     fn add_nodes(&mut self, nodes: &[Node]) {
-        for attribute in nodes.iter().flat_map(|node| &node.attributes) {
+        for (node, attribute) in nodes.iter().flat_map(|node| node.attributes.iter().map(move |it| (node, it))) {
             match &attribute.value {
+                // Classical models have what they have learnt in lists.
+                AttributeValue::Floats(floats) if node.domain == "ai.onnx.ml" => self.add_list(floats.len(), 4),
+                AttributeValue::Ints(ints) if node.domain == "ai.onnx.ml" => self.add_list(ints.len(), 8),
                 AttributeValue::Tensor(tensor) => self.add(tensor),
                 AttributeValue::Graph(graph) => self.add_graph(graph),
                 _ => {}

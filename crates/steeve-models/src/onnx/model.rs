@@ -21,6 +21,8 @@ pub struct Model {
     pub(crate) functions: Vec<Function>,
     /// The bytes of the file.
     pub(crate) bytes: usize,
+    /// Of these, those that are no data of weights.
+    pub(crate) structure_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -75,6 +77,8 @@ pub(crate) struct Tensor {
     pub(crate) dims: Vec<i64>,
     /// The elements, if they are numbers and few.
     pub(crate) elements: Option<Elements>,
+    /// The bytes of data that the file has for it in one piece.
+    pub(crate) raw_bytes: u64,
     /// Whether the data are in another file.
     pub(crate) is_external: bool,
     /// Whether only elements that are not zero are in the file; of these, how many bytes there are.

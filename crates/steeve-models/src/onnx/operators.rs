@@ -25,7 +25,7 @@ pub(super) enum Overwrites {
     FirstTwo,
     /// Either choice of a condition.
     SecondAndThird,
-    Any,
+    FirstAndFourth,
 }
 
 impl Overwrites {
@@ -35,7 +35,7 @@ impl Overwrites {
             Self::First => slot == 0,
             Self::FirstTwo => slot < 2,
             Self::SecondAndThird => slot == 1 || slot == 2,
-            Self::Any => true,
+            Self::FirstAndFourth => slot == 0 || slot == 3,
         }
     }
 
@@ -57,10 +57,12 @@ impl Overwrites {
             | ("", "Scatter" | "ScatterElements" | "ScatterND") => Self::First,
             ("", "Add" | "Sub" | "Mul" | "Div" | "Mod" | "Pow" | "BitShift" | "BitwiseAnd" | "BitwiseOr" | "BitwiseXor" | "And" | "Or"
                 | "Xor" | "Equal" | "Greater" | "Less" | "GreaterOrEqual" | "LessOrEqual")
-            | ("com.microsoft", "SkipLayerNormalization" | "SkipSimplifiedLayerNormalization") => Self::FirstTwo,
-            ("com.microsoft", "QLinearAdd" | "QLinearMul") => Self::Any,
+            | ("com.microsoft", "SkipLayerNormalization" | "SkipSimplifiedLayerNormalization")
+            // With more than two inputs, the first two are added first: what is written then must not be a third.
+            | ("", "Sum" | "Mean" | "Max" | "Min" | "SwiGLU") => Self::FirstTwo,
+            // Between these are scale and zero point of the first.
+            ("com.microsoft", "QLinearAdd" | "QLinearMul") => Self::FirstAndFourth,
             ("", "Where") => Self::SecondAndThird,
-            ("", "Sum" | "Mean" | "Max" | "Min") => Self::Any,
             _ => Self::None,
         }
     }

@@ -16,6 +16,8 @@ pub(super) struct Value {
     pub(super) kind: ValueKind,
     /// Whether it depends on something that is not known.
     pub(super) is_tainted: bool,
+    /// Whether it is in a graph of `If`, `Loop` or `Scan`.
+    pub(super) is_inside: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

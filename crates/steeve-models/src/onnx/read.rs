@@ -47,6 +47,8 @@ impl Model {
                 _ => {}
             }
         }
+        let raw = model.graph.initializers.iter().map(|tensor| tensor.raw_bytes).sum();
+        model.structure_bytes = (bytes.len() as u64).saturating_sub(raw);
         match has_graph {
             true => Ok(model),
             false => Err(OnnxError::Missing { field: "the graph", of: "the model".to_owned() }),
@@ -181,7 +183,10 @@ fn read_tensor(message: Message<'_>) -> Result<Tensor, OnnxError> {
             4 => data.floats.push(value),
             5 | 7 | 11 => data.ints.push(value),
             8 => tensor.name = value.text(),
-            9 => data.raw = value.bytes(),
+            9 => {
+                data.raw = value.bytes();
+                tensor.raw_bytes = data.raw.map_or(0, |raw| raw.len() as u64);
+            }
             10 => data.doubles.push(value),
             13 => tensor.is_external = true,
             14 => tensor.is_external |= value.int() == 1,

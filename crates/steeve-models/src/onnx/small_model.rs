@@ -71,6 +71,10 @@ pub enum SmallAttribute {
     Text(String),
     /// Whole numbers.
     Ints(Vec<i64>),
+    /// Numbers.
+    Floats(Vec<f32>),
+    /// Texts.
+    Texts(Vec<String>),
     /// A vector of whole numbers, as a tensor.
     Tensor(Vec<i64>),
     /// The graph of a branch or of a body.
@@ -145,6 +149,27 @@ impl SmallModel {
         self.graph.message(5, &tensor);
     }
 
+    /// Adds a constant vector of numbers.
+    pub fn floats(&mut self, name: &str, floats: &[f32]) {
+        let mut tensor = Message::default();
+        tensor.int(1, i64::try_from(floats.len()).unwrap_or(i64::MAX));
+        tensor.int(2, i64::from(DataType::FLOAT.0));
+        tensor.text(8, name);
+        tensor.bytes(9, &floats.iter().flat_map(|float| float.to_le_bytes()).collect::<Vec<u8>>());
+        self.graph.message(5, &tensor);
+    }
+
+    /// Adds an input that is a list of tensors of one shape.
+    pub fn list_input(&mut self, name: &str, data_type: DataType, dims: &[&str]) {
+        let mut info = Message::default();
+        info.text(1, name);
+        let (mut sequence, mut kind) = (Message::default(), Message::default());
+        sequence.message(1, &tensor_type(data_type, dims));
+        kind.message(4, &sequence);
+        info.message(2, &kind);
+        self.graph.message(11, &info);
+    }
+
     /// Adds a node of the standard operations.
     pub fn node(&mut self, op: &str, inputs: &[&str], outputs: &[&str]) {
         self.node_with(("", op), inputs, outputs, &[]);
@@ -189,13 +214,19 @@ impl SmallModel {
         self.functions.push(function);
     }
 
+    fn named_graph(&self) -> Message {
+        let mut graph = self.graph.clone();
+        graph.text(2, "graph");
+        graph
+    }
+
     /// Returns the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut model = Message::default();
         model.int(1, 10);
         model.text(2, "steeve");
         model.message(8, &opset("", self.opset));
-        model.message(7, &self.graph);
+        model.message(7, &self.named_graph());
         self.functions.iter().for_each(|function| model.message(25, function));
         model.0
     }
@@ -217,18 +248,45 @@ fn node(op: (&str, &str), inputs: &[&str], outputs: &[&str], attributes: &[(&str
     for (name, value) in attributes {
         let mut attribute = Message::default();
         attribute.text(1, name);
-        match value {
-            SmallAttribute::Int(int) => attribute.int(3, *int),
-            SmallAttribute::Float(float) => attribute.float(2, *float),
-            SmallAttribute::Text(text) => attribute.text(4, text),
+        let kind = match value {
+            SmallAttribute::Int(int) => {
+                attribute.int(3, *int);
+                2
+            }
+            SmallAttribute::Float(float) => {
+                attribute.float(2, *float);
+                1
+            }
+            SmallAttribute::Text(text) => {
+                attribute.text(4, text);
+                3
+            }
             SmallAttribute::Ints(ints) => {
                 ints.iter().for_each(|int| attribute.int(8, *int));
-                attribute.int(20, 7);
+                7
             }
-            SmallAttribute::Tensor(ints) => attribute.message(5, &int_tensor("", ints)),
-            SmallAttribute::Graph(model) => attribute.message(6, &model.graph),
-            SmallAttribute::Reference(name) => attribute.text(21, name),
-        }
+            SmallAttribute::Floats(floats) => {
+                floats.iter().for_each(|float| attribute.float(7, *float));
+                6
+            }
+            SmallAttribute::Texts(texts) => {
+                texts.iter().for_each(|text| attribute.text(9, text));
+                8
+            }
+            SmallAttribute::Tensor(ints) => {
+                attribute.message(5, &int_tensor("", ints));
+                4
+            }
+            SmallAttribute::Graph(model) => {
+                attribute.message(6, &model.named_graph());
+                5
+            }
+            SmallAttribute::Reference(name) => {
+                attribute.text(21, name);
+                0
+            }
+        };
+        attribute.int(20, kind);
         node.message(5, &attribute);
     }
     node
@@ -246,7 +304,13 @@ fn int_tensor(name: &str, ints: &[i64]) -> Message {
 fn value_info(name: &str, layout: Option<(DataType, &[&str])>) -> Message {
     let mut info = Message::default();
     info.text(1, name);
-    let Some((data_type, dims)) = layout else { return info };
+    if let Some((data_type, dims)) = layout {
+        info.message(2, &tensor_type(data_type, dims));
+    }
+    info
+}
+
+fn tensor_type(data_type: DataType, dims: &[&str]) -> Message {
     let mut shape = Message::default();
     for dim in dims {
         let mut message = Message::default();
@@ -261,6 +325,5 @@ fn value_info(name: &str, layout: Option<(DataType, &[&str])>) -> Message {
     tensor.int(1, i64::from(data_type.0));
     tensor.message(2, &shape);
     kind.message(1, &tensor);
-    info.message(2, &kind);
-    info
+    kind
 }

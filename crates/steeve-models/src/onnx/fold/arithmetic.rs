@@ -113,6 +113,7 @@ fn variadic(call: &Call<'_>, result: &Fact, shape: &[u64]) -> Option<Elements> {
                 Elements::Ints(a.into_iter().zip(b).map(|(a, b)| compare(op, a, b)).collect::<Option<_>>()?)
             }
             (Elements::Floats(a), Elements::Floats(b)) => {
+                let op = if op == "Mod" && call.is_set("fmod") { "fmod" } else { op };
                 let floats =
                     a.into_iter().zip(b).map(|(a, b)| float_op(op, a, b).map(|it| round_to(result.data_type, it)));
                 Elements::Floats(floats.collect::<Option<_>>()?)
@@ -169,7 +170,11 @@ fn float_op(op: &str, a: f64, b: f64) -> Option<f64> {
         "Sub" => a - b,
         "Mul" => a * b,
         "Div" => a / b,
-        "Mod" => a % b,
+        "fmod" => a % b,
+        "Mod" => {
+            let rest = a % b;
+            if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+        }
         "Pow" => a.powf(b),
         "Max" => a.max(b),
         "Min" => a.min(b),

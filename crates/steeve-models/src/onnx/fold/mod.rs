@@ -29,9 +29,7 @@ pub(super) fn fold(call: &Call<'_>, result: &Fact) -> Option<Elements> {
         _ if count == 0 && result.data_type.is_int() => Some(Elements::Ints(Vec::new())),
         _ if count == 0 => Some(Elements::Floats(Vec::new())),
         "Constant" => result.elements.clone(),
-        "Shape" | "Size" | "SequenceLength" | "ConstantOfShape" | "Range" | "EyeLike" => {
-            movement::made(call, result, &shape)
-        }
+        "Shape" | "Size" | "SequenceLength" | "ConstantOfShape" | "Range" | "EyeLike" => movement::made(call, &shape),
         "Identity" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => call.input(0)?.elements.clone(),
         "Transpose" => movement::transpose(call),
         "Slice" => movement::slice(call),

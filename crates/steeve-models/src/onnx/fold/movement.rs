@@ -31,7 +31,7 @@ pub(super) fn position(at: u64, shape: &[u64], steps: &[u64]) -> usize {
 }
 
 /// Returns elements that are made of shapes and numbers.
-pub(super) fn made(call: &Call<'_>, result: &Fact, shape: &[u64]) -> Option<Elements> {
+pub(super) fn made(call: &Call<'_>, shape: &[u64]) -> Option<Elements> {
     let count = usize::try_from(product(shape)).ok()?;
     let int = |number: u64| i64::try_from(number).ok();
     match call.node.op_type.as_str() {
@@ -67,10 +67,7 @@ pub(super) fn made(call: &Call<'_>, result: &Fact, shape: &[u64]) -> Option<Elem
             _ => None,
         },
         // A diagonal of a few numbers: nothing computes a shape from it.
-        _ => {
-            let _ = result;
-            None
-        }
+        _ => None,
     }
 }
 
@@ -146,9 +143,9 @@ pub(super) fn split(call: &Call<'_>, results: &[Fact]) -> Option<Vec<Elements>> 
     for result in results {
         let part = result.known_shape()?;
         let count = product(&part);
-        let base = usize::try_from(start * own.get(axis)?).ok()?;
+        let base = usize::try_from(u64::checked_mul(start, *own.get(axis)?)?).ok()?;
         parts.push(elements.pick((0..count).map(|at| base.saturating_add(position(at, &part, &own))))?);
-        start += part.get(axis)?;
+        start = start.checked_add(*part.get(axis)?)?;
     }
     Some(parts)
 }
@@ -158,6 +155,13 @@ fn index_of(index: i64, dim: u64) -> Option<u64> {
     let dim = i64::try_from(dim).ok()?;
     let index = if index < 0 { index + dim } else { index };
     u64::try_from(index).ok().filter(|_| index < dim)
+}
+
+/// Returns where the slice is that a group of indices, one for each of the first axes, chooses.
+fn place_of(group: &[i64], shape: &[u64], strides: &[u64]) -> Option<u64> {
+    group.iter().enumerate().try_fold(0u64, |place, (axis, index)| {
+        place.checked_add(index_of(*index, *shape.get(axis)?)?.checked_mul(*strides.get(axis)?)?)
+    })
 }
 
 pub(super) fn gather(call: &Call<'_>) -> Option<Elements> {
@@ -170,8 +174,9 @@ pub(super) fn gather(call: &Call<'_>) -> Option<Elements> {
     let mut places = Vec::new();
     for line in 0..outer {
         for index in indices {
-            let start = (line * shape[axis] + index_of(*index, shape[axis])?) * inner;
-            places.extend((start..start + inner).map(|at| usize::try_from(at).unwrap_or(usize::MAX)));
+            let row = line.checked_mul(shape[axis])?.checked_add(index_of(*index, shape[axis])?)?;
+            let start = row.checked_mul(inner)?;
+            places.extend((start..start.checked_add(inner)?).map(|at| usize::try_from(at).unwrap_or(usize::MAX)));
         }
     }
     source.elements.as_ref()?.pick(places.into_iter())
@@ -189,7 +194,7 @@ pub(super) fn gather_each(call: &Call<'_>, shape: &[u64]) -> Option<Elements> {
         steps[axis] = 0;
         let place = |at: usize| {
             let index = index_of(*numbers.get(at)?, data[axis])?;
-            usize::try_from(index * own[axis]).ok()?.checked_add(position(at as u64, shape, &steps))
+            usize::try_from(index.checked_mul(own[axis])?).ok()?.checked_add(position(at as u64, shape, &steps))
         };
         let places = (0..numbers.len()).map(place).collect::<Option<Vec<_>>>()?;
         return elements.pick(places.into_iter());
@@ -198,11 +203,8 @@ pub(super) fn gather_each(call: &Call<'_>, shape: &[u64]) -> Option<Elements> {
     let length = product(data.get(depth..)?);
     let mut places = Vec::new();
     for group in numbers.chunks(depth) {
-        let mut start = 0;
-        for (axis, index) in group.iter().enumerate() {
-            start += index_of(*index, data[axis])? * own[axis];
-        }
-        places.extend((start..start + length).map(|at| usize::try_from(at).unwrap_or(usize::MAX)));
+        let start = place_of(group, &data, &own)?;
+        places.extend((start..start.checked_add(length)?).map(|at| usize::try_from(at).unwrap_or(usize::MAX)));
     }
     elements.pick(places.into_iter())
 }
@@ -241,18 +243,15 @@ pub(super) fn scatter(call: &Call<'_>) -> Option<Elements> {
         let mut steps = own.clone();
         steps[axis] = 0;
         for (at, index) in numbers.iter().enumerate() {
-            let start = usize::try_from(index_of(*index, data[axis])? * own[axis]).ok()?;
+            let start = usize::try_from(index_of(*index, data[axis])?.checked_mul(own[axis])?).ok()?;
             targets.push(start.checked_add(position(at as u64, &groups, &steps))?);
         }
     } else {
         let depth = usize::try_from(*groups.last()?).ok().filter(|depth| *depth > 0)?;
         let length = product(data.get(depth..)?);
         for group in numbers.chunks(depth) {
-            let mut start = 0;
-            for (axis, index) in group.iter().enumerate() {
-                start += index_of(*index, data[axis])? * own[axis];
-            }
-            targets.extend((start..start + length).map(|at| usize::try_from(at).unwrap_or(usize::MAX)));
+            let start = place_of(group, &data, &own)?;
+            targets.extend((start..start.checked_add(length)?).map(|at| usize::try_from(at).unwrap_or(usize::MAX)));
         }
     }
     match (source.elements.clone()?, updates.elements.as_ref()?) {

@@ -3,6 +3,7 @@
 use crate::onnx::call::{Call, Facts, Stuck, one, wrong};
 use crate::onnx::data_type::DataType;
 use crate::onnx::fact::{Dim, Fact};
+use crate::onnx::model::AttributeValue;
 
 /// Returns the shape that shapes are stretched to, from the last dimension on.
 pub(crate) fn broadcast<'a>(shapes: impl IntoIterator<Item = &'a [Dim]>) -> Result<Vec<Dim>, Stuck> {
@@ -68,9 +69,26 @@ pub(super) fn type_or_first(call: &Call<'_>, name: &str) -> DataType {
     call.type_attribute(name).filter(|data_type| data_type.is_known()).unwrap_or_else(|| call.data_type(0))
 }
 
-/// Returns several results like the first input: that of dropping, with the mask.
+/// Returns several results like the first input: that of dropping, with the mask. Before version 10 the mask was made of numbers.
 pub(super) fn dropout(call: &Call<'_>) -> Facts {
     let data = call.fact(0)?.without_elements();
-    let mask = Fact { data_type: DataType::BOOL, ..data.clone() };
+    let is_number = call.node.domain.is_empty() && call.version < 10;
+    let mask = Fact { data_type: if is_number { data.data_type } else { DataType::BOOL }, ..data.clone() };
     Ok(vec![data, mask])
+}
+
+/// Returns the input without the words that are left out: how many are left depends on the data.
+pub(super) fn normalized_words(call: &Call<'_>) -> Facts {
+    let mut fact = call.fact(0)?.without_elements();
+    let drops = matches!(call.attribute("stopwords"), Some(AttributeValue::Texts(1..)));
+    if let Some(last) = fact.shape.as_mut().and_then(|shape| shape.last_mut()).filter(|_| drops) {
+        *last = None;
+    }
+    Ok(vec![fact])
+}
+
+/// Returns the parts of each text, and how many each has: the most depends on the data.
+pub(super) fn text_parts(call: &Call<'_>) -> Facts {
+    let dims = call.dims(0)?;
+    Ok(vec![Fact::new(DataType::STRING, [dims, &[None]].concat()), Fact::new(DataType::INT64, dims.to_vec())])
 }

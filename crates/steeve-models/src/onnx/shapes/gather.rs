@@ -3,7 +3,7 @@
 use super::layout::shape_of_input;
 use crate::onnx::call::{Call, Facts, Stuck, axis_of, one, wrong};
 use crate::onnx::data_type::DataType;
-use crate::onnx::fact::{Dim, Elements, Fact, ListFact, count};
+use crate::onnx::fact::{Dim, Elements, Fact, count};
 
 /// Returns slices of the first input, one for each number.
 pub(super) fn gather(call: &Call<'_>) -> Facts {
@@ -214,47 +214,6 @@ pub(super) fn mel_weights(call: &Call<'_>) -> Facts {
     let length = u64::try_from(call.int_element(1)?).ok();
     let data_type = call.type_attribute("output_datatype").unwrap_or(DataType::FLOAT);
     one(data_type, vec![length.map(|length| length / 2 + 1), bins])
-}
-
-/// Returns a list of the inputs.
-pub(super) fn list_of(call: &Call<'_>) -> Facts {
-    let items: Vec<Fact> = call.inputs.iter().flatten().map(|fact| fact.without_elements()).collect();
-    Ok(vec![Fact { list: Some(ListFact::Items(items)), ..Fact::of_type(call.data_type(0)) }])
-}
-
-/// Returns the list of the first input with one tensor more, or fewer.
-pub(super) fn changed_list(call: &Call<'_>, removes: bool) -> Facts {
-    let fact = call.fact(0)?;
-    let Some(ListFact::Items(items)) = &fact.list else { return Err(Stuck::Unknown) };
-    let (mut items, slot) = (items.clone(), if removes { 1 } else { 2 });
-    let last = if removes { items.len().saturating_sub(1) } else { items.len() };
-    let at = match call.input(slot) {
-        Some(_) => {
-            let number = call.int_element(slot)?;
-            axis_of(number, items.len() + usize::from(!removes))?
-        }
-        None => last,
-    };
-    if !removes {
-        items.insert(at.min(items.len()), call.fact(1)?.without_elements());
-    } else if at < items.len() {
-        items.remove(at);
-    }
-    Ok(vec![Fact { list: Some(ListFact::Items(items)), ..fact.clone() }])
-}
-
-/// Returns a tensor of a list.
-pub(super) fn list_item(call: &Call<'_>) -> Facts {
-    let Some(ListFact::Items(items)) = &call.fact(0)?.list else { return Err(Stuck::Unknown) };
-    match call.int_element(1) {
-        Ok(number) => Ok(vec![items[axis_of(number, items.len())?].clone()]),
-        // Whichever it is, if all are alike.
-        Err(Stuck::Unknown) => match items.split_first() {
-            Some((first, rest)) if rest.iter().all(|item| item == first) => Ok(vec![first.clone()]),
-            _ => Err(Stuck::Unknown),
-        },
-        Err(wrong) => Err(wrong),
-    }
 }
 
 /// Returns how many tensors are in a list: no number yet, only one.

@@ -1,14 +1,10 @@
 //! The same elements in another shape or order, or some of them.
 
 use crate::onnx::call::{Call, Facts, Stuck, axis_of, one, plus, signed, times, wrong};
-use crate::onnx::fact::{Dim, Elements, Fact, ListFact, count};
+use crate::onnx::fact::{Dim, Fact, count};
 
-/// Returns the product of dimensions.
-fn product(dims: &[Dim]) -> Dim {
-    count(dims)
-}
-
-fn dim_of(number: i64, what: &str) -> Result<u64, Stuck> {
+/// Returns a number as a dimension.
+pub(super) fn dim_of(number: i64, what: &str) -> Result<u64, Stuck> {
     u64::try_from(number).or_else(|_| wrong(format!("{what}: expected at least 0, got {number}")))
 }
 
@@ -20,11 +16,7 @@ pub(super) fn reshape(call: &Call<'_>) -> Facts {
         Ok(None) => return wrong("the shape is missing"),
         Err(Stuck::Unknown) => {
             // How many dimensions there are may be known all the same.
-            let rank = call.input(1).and_then(Fact::count).and_then(|rank| usize::try_from(rank).ok());
-            return match rank.filter(|rank| *rank <= 64) {
-                Some(rank) => one(data_type, vec![None; rank]),
-                None => Err(Stuck::Unknown),
-            };
+            return unknown_dims(call, Some(axis_count(call, 1)?));
         }
         Err(wrong) => return Err(wrong),
     };
@@ -51,12 +43,12 @@ pub(super) fn reshape(call: &Call<'_>) -> Facts {
             dim => Some(dim_of(*dim, "shape")?),
         });
     }
-    let all = input.and_then(product);
+    let all = input.and_then(count);
     match left {
         Some(left) => {
             let others: Vec<Dim> =
                 shape.iter().enumerate().filter(|(axis, _)| *axis != left).map(|(_, dim)| *dim).collect();
-            shape[left] = match (all, product(&others)) {
+            shape[left] = match (all, count(&others)) {
                 (Some(0), Some(0)) => Some(0),
                 (Some(all), Some(others)) if others > 0 && all % others == 0 => Some(all / others),
                 (Some(all), Some(others)) => {
@@ -69,7 +61,7 @@ pub(super) fn reshape(call: &Call<'_>) -> Facts {
             };
         }
         None => {
-            if let (Some(all), Some(wanted_count)) = (all, product(&shape))
+            if let (Some(all), Some(wanted_count)) = (all, count(&shape))
                 && all != wanted_count
             {
                 return wrong(format!("{all} elements can't be reshaped to {wanted:?}, which has {wanted_count}"));
@@ -85,7 +77,7 @@ fn divide_copied(input: Option<&[Dim]>, wanted: &[i64], left: usize, copies_zero
     let input: Vec<Dim> = input?.iter().enumerate().filter(|(axis, _)| !copied(*axis)).map(|(_, dim)| *dim).collect();
     let others = wanted.iter().enumerate().filter(|(axis, _)| !copied(*axis) && *axis != left);
     let others: Vec<Dim> = others.map(|(_, dim)| u64::try_from(*dim).ok()).collect();
-    let (all, others) = (product(&input)?, product(&others)?);
+    let (all, others) = (count(&input)?, count(&others)?);
     if others > 0 && all % others == 0 { Some(all / others) } else { None }
 }
 
@@ -94,14 +86,29 @@ pub(super) fn flatten(call: &Call<'_>) -> Facts {
     let dims = call.dims(0)?;
     let number = call.int_or("axis", 1);
     let axis = if usize::try_from(number) == Ok(dims.len()) { dims.len() } else { axis_of(number, dims.len())? };
-    one(call.data_type(0), vec![product(&dims[..axis]), product(&dims[axis..])])
+    one(call.data_type(0), vec![count(&dims[..axis]), count(&dims[axis..])])
+}
+
+/// Returns how many axes an input names that is not known itself.
+pub(super) fn axis_count(call: &Call<'_>, slot: usize) -> Result<usize, Stuck> {
+    let count = call.fact(slot)?.count().and_then(|count| usize::try_from(count).ok());
+    count.filter(|count| *count <= 64).ok_or(Stuck::Unknown)
+}
+
+/// Returns so many dimensions of which none is known.
+pub(super) fn unknown_dims(call: &Call<'_>, rank: Option<usize>) -> Facts {
+    one(call.data_type(0), vec![None; rank.ok_or(Stuck::Unknown)?])
 }
 
 /// Returns the input without dimensions of 1.
 pub(super) fn squeeze(call: &Call<'_>) -> Facts {
     let dims = call.dims(0)?;
     let mut removed = vec![false; dims.len()];
-    match call.attribute_or_input("axes", 1)? {
+    let axes = match call.attribute_or_input("axes", 1) {
+        Err(Stuck::Unknown) => return unknown_dims(call, dims.len().checked_sub(axis_count(call, 1)?)),
+        axes => axes?,
+    };
+    match axes {
         Some(axes) => {
             for axis in axes {
                 let axis = axis_of(*axis, dims.len())?;
@@ -120,7 +127,11 @@ pub(super) fn squeeze(call: &Call<'_>) -> Facts {
 /// Returns the input with new dimensions of 1.
 pub(super) fn unsqueeze(call: &Call<'_>) -> Facts {
     let dims = call.dims(0)?;
-    let Some(axes) = call.attribute_or_input("axes", 1)? else { return wrong("axes are missing") };
+    let axes = match call.attribute_or_input("axes", 1) {
+        Err(Stuck::Unknown) => return unknown_dims(call, dims.len().checked_add(axis_count(call, 1)?)),
+        axes => axes?,
+    };
+    let Some(axes) = axes else { return wrong("axes are missing") };
     let rank = dims.len() + axes.len();
     let mut is_new = vec![false; rank];
     for axis in axes {
@@ -198,7 +209,11 @@ pub(super) fn split(call: &Call<'_>) -> Facts {
         shape[axis] = size;
         Fact::new(call.data_type(0), shape)
     };
-    if let Some(sizes) = call.attribute_or_input("split", 1)?.filter(|sizes| !sizes.is_empty()) {
+    let sizes = match call.attribute_or_input("split", 1) {
+        Err(Stuck::Unknown) => return Ok(vec![part(None); results]),
+        sizes => sizes?,
+    };
+    if let Some(sizes) = sizes.filter(|sizes| !sizes.is_empty()) {
         if sizes.len() < results {
             return wrong(format!("split: expected {results} sizes, got {}", sizes.len()));
         }
@@ -267,9 +282,8 @@ pub(super) fn slice(call: &Call<'_>) -> Facts {
         Ok(ranges) => ranges,
         Err(Stuck::Unknown) => {
             // Axes that are not sliced keep their size.
-            let axes = call.attribute_or_input("axes", 3)?;
             let rank = shape.len();
-            match axes {
+            match call.attribute_or_input("axes", 3).ok().flatten() {
                 Some(axes) => {
                     for axis in axes {
                         shape[axis_of(*axis, rank)?] = None;
@@ -343,9 +357,10 @@ pub(super) fn tile(call: &Call<'_>) -> Facts {
 
 /// Returns the input stretched to a shape.
 pub(super) fn expand(call: &Call<'_>) -> Facts {
-    let Some(shape) = call.int_elements(1)? else { return wrong("the shape is missing") };
-    let shape = shape.iter().map(|dim| dim_of(*dim, "shape").map(Some)).collect::<Result<Vec<_>, _>>()?;
-    one(call.data_type(0), super::elementwise::broadcast([call.dims(0)?, &shape])?)
+    let shape = shape_of_input(call, 1)?;
+    let dims = call.dims(0)?;
+    // Of a shape that is not known, a dimension of the input that is not 1 is.
+    one(call.data_type(0), super::elementwise::broadcast([dims, &shape])?)
 }
 
 /// Returns a tensor of a shape that an input has the numbers of.
@@ -353,148 +368,7 @@ pub(super) fn shape_of_input(call: &Call<'_>, slot: usize) -> Result<Vec<Dim>, S
     match call.int_elements(slot) {
         Ok(Some(shape)) => shape.iter().map(|dim| dim_of(*dim, "shape").map(Some)).collect(),
         Ok(None) => wrong("the shape is missing"),
-        Err(Stuck::Unknown) => {
-            let rank = call.input(slot).and_then(Fact::count).and_then(|rank| usize::try_from(rank).ok());
-            rank.filter(|rank| *rank <= 64).map(|rank| vec![None; rank]).ok_or(Stuck::Unknown)
-        }
+        Err(Stuck::Unknown) => Ok(vec![None; axis_count(call, slot)?]),
         Err(wrong) => Err(wrong),
     }
-}
-
-/// Returns an image of another size: what factors make of it, or sizes that are given.
-pub(super) fn resize(call: &Call<'_>) -> Facts {
-    let dims = call.dims(0)?;
-    let is_upsample = call.node.op_type == "Upsample";
-    let (scales_slot, sizes_slot) = if is_upsample || call.version < 11 { (1, usize::MAX) } else { (2, 3) };
-    let axes = match call.ints("axes") {
-        Some(axes) => axes.iter().map(|axis| axis_of(*axis, dims.len())).collect::<Result<Vec<_>, _>>()?,
-        None => (0..dims.len()).collect(),
-    };
-    let mut shape = dims.to_vec();
-    let is_empty = |slot: usize| call.input(slot).is_none_or(|fact| fact.count() == Some(0));
-    if !is_empty(sizes_slot) {
-        let unknown = || one(call.data_type(0), vec![None; dims.len()]);
-        let sizes = match call.int_elements(sizes_slot) {
-            Err(Stuck::Unknown) => return unknown(),
-            sizes => sizes?.unwrap_or(&[]),
-        };
-        if sizes.len() != axes.len() {
-            return wrong(format!("sizes: expected {} numbers, got {}", axes.len(), sizes.len()));
-        }
-        let sizes = sizes.iter().map(|size| dim_of(*size, "sizes")).collect::<Result<Vec<_>, _>>()?;
-        return one(call.data_type(0), fit_sizes(call, shape, &axes, &sizes));
-    }
-    let scales: Vec<f64> = match (call.floats("scales"), call.input(scales_slot)) {
-        (Some(scales), _) => scales.iter().map(|it| f64::from(*it)).collect(),
-        (None, Some(fact)) => match &fact.elements {
-            Some(Elements::Floats(floats)) => floats.clone(),
-            _ => return one(call.data_type(0), vec![None; dims.len()]),
-        },
-        // The first version had one factor for each axis of the image.
-        (None, None) => match (call.float("height_scale"), call.float("width_scale")) {
-            (Some(height), Some(width)) => vec![1.0, 1.0, f64::from(height), f64::from(width)],
-            _ => return wrong("neither sizes nor factors are given"),
-        },
-    };
-    if scales.len() != axes.len() {
-        return wrong(format!("scales: expected {} numbers, got {}", axes.len(), scales.len()));
-    }
-    let crops = call.text("coordinate_transformation_mode") == "tf_crop_and_resize";
-    for (index, (axis, scale)) in axes.iter().zip(scales).enumerate() {
-        let region = if crops { region_of(call, index, axes.len()) } else { Some(1.0) };
-        shape[*axis] = shape[*axis].and_then(|dim| scaled(dim, scale * region?));
-    }
-    one(call.data_type(0), shape)
-}
-
-/// Returns the part of an axis that a region of interest has.
-fn region_of(call: &Call<'_>, index: usize, count: usize) -> Option<f64> {
-    let elements = call.input(1)?.elements.as_ref()?;
-    Some(elements.float(count + index)? - elements.float(index)?)
-}
-
-/// Returns a dimension times a factor, rounded down.
-fn scaled(dim: u64, scale: f64) -> Option<u64> {
-    #[allow(clippy::cast_precision_loss, reason = "the operation computes so")]
-    let size = (dim as f64 * scale).floor();
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within the range")]
-    (size.is_finite() && (0.0..1e15).contains(&size)).then_some(size as u64)
-}
-
-/// Returns a shape with these sizes, or with their sides in the proportions of before.
-fn fit_sizes(call: &Call<'_>, mut shape: Vec<Dim>, axes: &[usize], sizes: &[u64]) -> Vec<Dim> {
-    let policy = call.text("keep_aspect_ratio_policy");
-    #[allow(clippy::cast_precision_loss, reason = "the operation computes so")]
-    let ratios =
-        || axes.iter().zip(sizes).map(|(axis, size)| Some(*size as f64 / shape[*axis].filter(|it| *it > 0)? as f64));
-    let scale: Option<f64> = match policy {
-        "not_larger" => ratios().try_fold(f64::INFINITY, |least, ratio| Some(least.min(ratio?))),
-        "not_smaller" => ratios().try_fold(0.0, |most: f64, ratio| Some(most.max(ratio?))),
-        _ => {
-            axes.iter().zip(sizes).for_each(|(axis, size)| shape[*axis] = Some(*size));
-            return shape;
-        }
-    };
-    for axis in axes {
-        // To the nearest whole number, halves up.
-        #[allow(clippy::cast_precision_loss, reason = "the operation computes so")]
-        let size = shape[*axis].zip(scale).and_then(|(dim, scale)| scaled(1, (scale * dim as f64 + 0.5).floor()));
-        shape[*axis] = size;
-    }
-    shape
-}
-
-/// Returns a list of parts of the input.
-pub(super) fn split_to_list(call: &Call<'_>) -> Facts {
-    let dims = call.dims(0)?;
-    let data_type = call.data_type(0);
-    let axis = axis_of(call.int_or("axis", 0), dims.len())?;
-    let list = |items| Ok(vec![Fact { list: Some(ListFact::Items(items)), ..Fact::of_type(data_type) }]);
-    let all = dims[axis].ok_or(Stuck::Unknown)?;
-    let part = |size: u64| {
-        let mut shape = dims.to_vec();
-        shape[axis] = Some(size);
-        Fact::new(data_type, shape)
-    };
-    let sizes: Vec<u64> = match call.input(1) {
-        None => {
-            let mut item = part(1);
-            if let Some(shape) = item.shape.as_mut().filter(|_| call.int_or("keepdims", 1) == 0) {
-                shape.remove(axis);
-            }
-            // Lists that are longer than anything that is kept of a tensor are not written down one by one.
-            return match usize::try_from(all).ok().filter(|all| *all <= 1 << 16) {
-                Some(all) => list(vec![item; all]),
-                None => Err(Stuck::Unknown),
-            };
-        }
-        Some(fact) => match (call.int_elements(1)?.unwrap_or(&[]), fact.shape.as_deref()) {
-            ([each], Some([])) if *each > 0 => {
-                let each = dim_of(*each, "split")?;
-                if all.div_ceil(each) > 1 << 16 {
-                    return Err(Stuck::Unknown);
-                }
-                (0..all.div_ceil(each)).map(|index| each.min(all - index * each)).collect()
-            }
-            (sizes, _) => sizes.iter().map(|size| dim_of(*size, "split")).collect::<Result<_, _>>()?,
-        },
-    };
-    list(sizes.into_iter().map(part).collect())
-}
-
-/// Returns the tensors of a list one behind the other.
-pub(super) fn concat_list(call: &Call<'_>) -> Facts {
-    let Some(ListFact::Items(items)) = &call.fact(0)?.list else { return Err(Stuck::Unknown) };
-    let axis = call.int_or("axis", 0);
-    if !call.is_set("new_axis") {
-        return Ok(vec![joined(&items.iter().collect::<Vec<_>>(), axis)?]);
-    }
-    let stretched = items.iter().map(|item| {
-        let mut shape = item.shape.clone().ok_or(Stuck::Unknown)?;
-        let axis = axis_of(axis, shape.len() + 1)?;
-        shape.insert(axis, Some(1));
-        Ok(Fact::new(item.data_type, shape))
-    });
-    let stretched = stretched.collect::<Result<Vec<_>, Stuck>>()?;
-    Ok(vec![joined(&stretched.iter().collect::<Vec<_>>(), axis)?])
 }

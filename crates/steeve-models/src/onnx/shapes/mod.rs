@@ -9,6 +9,8 @@ mod matrix;
 mod reduce;
 pub(super) mod layout;
 pub(super) mod gather;
+mod lists;
+mod resize;
 mod network;
 
 use elementwise as each;
@@ -37,7 +39,12 @@ fn standard(call: &Call<'_>) -> Facts {
         | "RMSNormalization" | "Reciprocal" | "Relu" | "ReverseSequence" | "RotaryEmbedding" | "Round" | "ScaledTanh" | "Scale"
         | "Scatter" | "ScatterElements" | "ScatterND" | "Selu" | "Shrink" | "Sigmoid" | "Sign" | "SimplifiedLayerNormalization"
         | "Sin" | "Sinh" | "Softmax" | "Softplus" | "Softsign" | "Sqrt" | "Swish" | "Tan" | "Tanh" | "TensorScatter"
-        | "ThresholdedRelu" | "Trilu" | "Optional" | "OptionalGetElement" | "StringNormalizer" => each::same(call),
+        | "ThresholdedRelu" | "Trilu" | "Optional" | "OptionalGetElement" | "SwiGLU" => each::same(call),
+        "StringNormalizer" => each::normalized_words(call),
+        "StringSplit" => each::text_parts(call),
+        "ImageDecoder" => window::decoded_image(call),
+        "CausalConvWithState" => window::causal_convolution(call),
+        "LinearAttention" => network::linear_attention(call),
         "Cast" => each::same_shape(call, call.type_attribute("to").unwrap_or_default()),
         "CastLike" => each::same_shape(call, call.data_type(1)),
         "BitCast" => each::same_shape(call, call.type_attribute("to").unwrap_or_default()),
@@ -60,8 +67,8 @@ fn standard(call: &Call<'_>) -> Facts {
         "Col2Im" => window::columns_to_image(call),
         "GridSample" => window::grid_sample(call),
         "AffineGrid" => window::affine_grid(call),
-        "DepthToSpace" => window::depth_and_space(call, true),
-        "SpaceToDepth" => window::depth_and_space(call, false),
+        "DepthToSpace" => window::depth_to_space(call),
+        "SpaceToDepth" => window::space_to_depth(call),
         "STFT" => window::short_time_fourier(call),
         "DFT" => window::fourier(call),
         "CenterCropPad" => window::cropped_or_padded(call),
@@ -88,9 +95,7 @@ fn standard(call: &Call<'_>) -> Facts {
         "Pad" => layout::pad(call),
         "Tile" => layout::tile(call),
         "Expand" => layout::expand(call),
-        "Resize" | "Upsample" => layout::resize(call),
-        "SplitToSequence" => layout::split_to_list(call),
-        "ConcatFromSequence" => layout::concat_list(call),
+        "Resize" | "Upsample" => resize::resize(call),
         "Gather" => gather::gather(call),
         "GatherElements" => gather::gather_elements(call),
         "GatherND" => gather::gather_nd(call),
@@ -110,12 +115,14 @@ fn standard(call: &Call<'_>) -> Facts {
         "EyeLike" => gather::eye_like(call),
         "HannWindow" | "HammingWindow" | "BlackmanWindow" => gather::signal_window(call),
         "MelWeightMatrix" => gather::mel_weights(call),
-        "SequenceConstruct" | "SequenceEmpty" => gather::list_of(call),
-        "SequenceInsert" => gather::changed_list(call, false),
-        "SequenceErase" => gather::changed_list(call, true),
-        "SequenceAt" => gather::list_item(call),
+        "SequenceConstruct" | "SequenceEmpty" => lists::list_of(call),
+        "SequenceInsert" => lists::longer_list(call),
+        "SequenceErase" => lists::shorter_list(call),
+        "SequenceAt" => lists::list_item(call),
+        "SplitToSequence" => lists::split_to_list(call),
+        "ConcatFromSequence" => lists::concat_list(call),
         "BatchNormalization" => network::batch_normalization(call),
-        "LayerNormalization" => network::layer_normalization(call, 2, false),
+        "LayerNormalization" => network::layer_normalization(call, 2),
         "Attention" => network::attention(call, 4, ["q_num_heads", "kv_num_heads"]),
         "QuantizeLinear" => network::quantize(call),
         "DequantizeLinear" => network::dequantize(call),
@@ -131,8 +138,10 @@ fn microsoft(call: &Call<'_>) -> Facts {
     match call.node.op_type.as_str() {
         "BiasAdd" | "BiasGelu" | "BiasSoftmax" | "BiasSplitGelu" | "FastGelu" | "Gelu" | "GroupNorm" | "Inverse" | "NhwcFusedSoftmax"
         | "QLinearLeakyRelu" | "QLinearSigmoid" | "QLinearSoftmax" | "QuickGelu" | "RotaryEmbedding" | "GemmaRotaryEmbedding"
-        | "Trilu" => each::same(call),
-        "BiasDropout" | "BitmaskDropout" => each::dropout(call),
+        | "Trilu" | "MoE" | "QMoE" | "LongformerAttention" => each::same(call),
+        "CausalConvWithState" => window::causal_convolution(call),
+        "LinearAttention" => network::linear_attention(call),
+        "BiasDropout" => each::dropout(call),
         "QuantizeLinear" => network::quantize(call),
         "DequantizeLinear" => network::dequantize(call),
         "DynamicQuantizeLinear" => network::dynamic_quantize(call),
@@ -157,9 +166,9 @@ fn microsoft(call: &Call<'_>) -> Facts {
         "FusedGemm" => matrix::gemm(call, [0, 1], call.data_type(0)),
         "QGemm" => matrix::gemm(call, [0, 3], if call.input(8).is_some() { call.data_type(8) } else { DataType::FLOAT }),
         "DynamicQuantizeLSTM" | "AttnLSTM" => matrix::recurrent(call, 2),
-        "SkipLayerNormalization" | "SkipSimplifiedLayerNormalization" => network::layer_normalization(call, 2, true),
-        "SimplifiedLayerNormalization" => network::layer_normalization(call, 1, false),
-        "EmbedLayerNormalization" => network::embed_layer_normalization(call),
+        "SkipLayerNormalization" | "SkipSimplifiedLayerNormalization" => network::skip_layer_normalization(call),
+        "SimplifiedLayerNormalization" => network::layer_normalization(call, 1),
+        "EmbedLayerNormalization" | "QEmbedLayerNormalization" => network::embed_layer_normalization(call),
         "Attention" => network::projected_attention(call, 4),
         "QAttention" => network::projected_attention(call, 8),
         "MultiHeadAttention" => network::attention(call, 6, ["num_heads", ""]),
@@ -179,6 +188,7 @@ fn classical(call: &Call<'_>) -> Facts {
     match call.node.op_type.as_str() {
         "Scaler" | "Normalizer" => each::same_shape(call, DataType::FLOAT),
         "Binarizer" | "Imputer" => each::same(call),
+        "TreeEnsemble" => network::trees(call),
         "LinearClassifier" | "SVMClassifier" | "TreeEnsembleClassifier" => network::classifier(call),
         "LinearRegressor" | "SVMRegressor" | "TreeEnsembleRegressor" => network::regressor(call),
         "ZipMap" => network::named_scores(call),

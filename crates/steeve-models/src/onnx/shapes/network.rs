@@ -15,9 +15,15 @@ pub(super) fn batch_normalization(call: &Call<'_>) -> Facts {
     Ok(facts)
 }
 
-/// Returns the input normalised from an axis on, with the mean and the deviation of each row. `sums` is how many results are
-/// between the data and the sum that they are made of, where that is a result as well.
-pub(super) fn layer_normalization(call: &Call<'_>, stats: usize, has_sum: bool) -> Facts {
+/// Returns the sum of two inputs, normalised, with the mean and the deviation of each row and the sum itself.
+pub(super) fn skip_layer_normalization(call: &Call<'_>) -> Facts {
+    let mut facts = layer_normalization(call, 2)?;
+    facts.push(call.fact(0)?.without_elements());
+    Ok(facts)
+}
+
+/// Returns the input normalised from an axis on, with so many statistics of each row.
+pub(super) fn layer_normalization(call: &Call<'_>, stats: usize) -> Facts {
     let data = call.fact(0)?.without_elements();
     let mut rows = data.clone();
     rows.data_type = DataType::FLOAT;
@@ -25,9 +31,8 @@ pub(super) fn layer_normalization(call: &Call<'_>, stats: usize, has_sum: bool) 
         let axis = axis_of(call.int_or("axis", -1), shape.len())?;
         shape[axis..].iter_mut().for_each(|dim| *dim = Some(1));
     }
-    let mut facts = vec![data.clone()];
+    let mut facts = vec![data];
     facts.extend((0..stats).map(|_| rows.clone()));
-    facts.extend(has_sum.then_some(data));
     Ok(facts)
 }
 
@@ -136,6 +141,24 @@ pub(super) fn attention(call: &Call<'_>, past: usize, heads: [&str; 2]) -> Facts
         facts.push(Fact::new(data_type, scores));
     }
     Ok(facts)
+}
+
+/// Returns the results of an attention whose memory is a matrix for each head: the context, and the matrices.
+pub(super) fn linear_attention(call: &Call<'_>) -> Facts {
+    let [batch, length, _] = call.dims(0)? else { return wrong("input 0: expected 3 dimensions") };
+    let width = |slot: usize| Ok::<_, Stuck>(call.dims(slot)?.last().copied().flatten());
+    let number = |name: &str| call.int(name).and_then(|it| u64::try_from(it).ok()).filter(|it| *it > 0);
+    let (query_heads, heads) = (number("q_num_heads"), number("kv_num_heads"));
+    let head = |width: Dim| width.and_then(|width| width.checked_div(heads?));
+    let (of_keys, of_values) = (head(width(1)?), head(width(2)?));
+    let context = Fact::new(call.data_type(0), vec![*batch, *length, times(query_heads, of_values)]);
+    let data_type = if call.input(3).is_some() { call.data_type(3) } else { call.data_type(0) };
+    Ok(vec![context, Fact::new(data_type, vec![*batch, heads, of_keys, of_values])])
+}
+
+/// Returns a score for each row and target, of the type of the input.
+pub(super) fn trees(call: &Call<'_>) -> Facts {
+    one(call.data_type(0), vec![rows(call)?, u64::try_from(call.int_or("n_targets", 1)).ok()])
 }
 
 /// Returns the input as small numbers, of the type of the zero point.

@@ -1,5 +1,6 @@
 //! Results with fewer elements along some axes: sums, means, the largest, the first few.
 
+use super::layout::{axis_count, unknown_dims};
 use crate::onnx::call::{Call, Facts, Stuck, axis_of, one};
 use crate::onnx::data_type::DataType;
 use crate::onnx::fact::Fact;
@@ -22,8 +23,12 @@ pub(super) fn reduce(call: &Call<'_>, slot: usize) -> Facts {
     let dims = call.dims(0)?;
     let keeps = call.int_or("keepdims", 1) != 0;
     let reduced = match reduced_axes(call, dims.len(), slot) {
-        // The rank is known all the same.
+        // The rank is known all the same, or may be by how many axes there are.
         Err(Stuck::Unknown) if keeps => return one(call.data_type(0), vec![None; dims.len()]),
+        Err(Stuck::Unknown) => {
+            let axes = axis_count(call, slot)?;
+            return unknown_dims(call, dims.len().checked_sub(axes).filter(|_| axes > 0));
+        }
         reduced => reduced?,
     };
     let dims = dims.iter().zip(&reduced);

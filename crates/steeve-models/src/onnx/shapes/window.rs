@@ -1,5 +1,6 @@
 //! Convolutions, pools, and other windows that slide over an image.
 
+use super::layout::{axis_count, unknown_dims};
 use crate::onnx::call::{Call, Facts, Stuck, axis_of, one, signed, times, wrong};
 use crate::onnx::data_type::DataType;
 use crate::onnx::fact::{Dim, Fact};
@@ -57,7 +58,7 @@ impl Window {
         } else {
             let Some(reach) = self.reach(axis) else { return Ok(None) };
             let (before, after) = (i128::from(self.pads[axis]), i128::from(self.pads[self.kernel.len() + axis]));
-            let room = input + before + after - reach;
+            let room = (input + before + after).saturating_sub(reach);
             if room < 0 {
                 return wrong(format!(
                     "window of {reach}: expected an input of at least that, got {input} with {} of padding",
@@ -76,7 +77,7 @@ impl Window {
     /// Returns how far the window reaches, with its holes.
     fn reach(&self, axis: usize) -> Option<i128> {
         let kernel = i128::from(self.kernel[axis]?);
-        Some((kernel - 1) * i128::from(self.dilations[axis]) + 1)
+        Some((kernel - 1).saturating_mul(i128::from(self.dilations[axis])).saturating_add(1))
     }
 
     fn slide(&self, input: &[Dim]) -> Result<Vec<Dim>, Stuck> {
@@ -146,7 +147,7 @@ pub(super) fn transposed_convolution(call: &Call<'_>) -> Facts {
                 AutoPad::SameUpper | AutoPad::SameLower => input * stride,
                 AutoPad::Valid | AutoPad::Given => {
                     let pads = i128::from(window.pads[axis]) + i128::from(window.pads[axes.len() + axis]);
-                    stride * (input - 1) + extra + reach - pads
+                    stride.saturating_mul(input - 1).saturating_add(extra).saturating_add(reach) - pads
                 }
             })
         };
@@ -213,8 +214,8 @@ pub(super) fn unpool(call: &Call<'_>) -> Facts {
     for (axis, dim) in axes.iter().enumerate() {
         let of = || {
             let pads = i128::from(window.pads[axis]) + i128::from(window.pads[axes.len() + axis]);
-            let size = (i128::from((*dim)?) - 1) * i128::from(window.strides[axis]) + window.reach(axis)? - pads;
-            u64::try_from(size).ok()
+            let steps = (i128::from((*dim)?) - 1).saturating_mul(i128::from(window.strides[axis]));
+            u64::try_from(steps.saturating_add(window.reach(axis)?) - pads).ok()
         };
         shape.push(of());
     }
@@ -224,7 +225,12 @@ pub(super) fn unpool(call: &Call<'_>) -> Facts {
 /// Returns the image that columns of it add up to.
 pub(super) fn columns_to_image(call: &Call<'_>) -> Facts {
     let [batch, columns, _] = call.dims(0)? else { return wrong("input 0: expected 3 dimensions") };
-    let (Some(image), Some(block)) = (call.int_elements(1)?, call.int_elements(2)?) else { return Err(Stuck::Unknown) };
+    let (image, block) = match (call.int_elements(1), call.int_elements(2)) {
+        (Err(Stuck::Unknown), _) | (_, Err(Stuck::Unknown)) => {
+            return unknown_dims(call, axis_count(call, 1)?.checked_add(2));
+        }
+        (image, block) => (image?.unwrap_or(&[]), block?.unwrap_or(&[])),
+    };
     let block =
         block.iter().try_fold(1i64, |product, dim| product.checked_mul(*dim)).and_then(|it| u64::try_from(it).ok());
     let channels = columns.and_then(|columns| columns.checked_div(block?));
@@ -242,27 +248,60 @@ pub(super) fn grid_sample(call: &Call<'_>) -> Facts {
 
 /// Returns the grid of a transform.
 pub(super) fn affine_grid(call: &Call<'_>) -> Facts {
-    let Some(size) = call.int_elements(1)? else { return Err(Stuck::Unknown) };
+    let size = match call.int_elements(1) {
+        Err(Stuck::Unknown) => {
+            // Four numbers are those of an image, five of a volume.
+            return match axis_count(call, 1)? {
+                4 => one(call.data_type(0), vec![None, None, None, Some(2)]),
+                5 => one(call.data_type(0), vec![None, None, None, None, Some(3)]),
+                _ => Err(Stuck::Unknown),
+            };
+        }
+        size => size?.unwrap_or(&[]),
+    };
     let [batch, _, axes @ ..] = size else { return wrong("input 1: expected at least 2 numbers") };
     let dim = |it: &i64| u64::try_from(*it).ok();
     let shape = [dim(batch)].into_iter().chain(axes.iter().map(dim)).chain([Some(axes.len() as u64)]);
     one(call.data_type(0), shape.collect())
 }
 
-/// Returns blocks of pixels as channels, or channels as blocks of pixels.
-pub(super) fn depth_and_space(call: &Call<'_>, to_space: bool) -> Facts {
-    let [batch, depth, height, width] = call.dims(0)? else { return wrong("input 0: expected 4 dimensions") };
-    let Some(block) = u64::try_from(call.int_or("blocksize", 0)).ok().filter(|block| *block > 0) else {
-        return wrong("blocksize: expected at least 1");
+/// Returns the dimensions of an image, and the pixels of a block: along a side, and all.
+fn image_blocks<'a>(call: &Call<'a>) -> Result<(&'a [Dim; 4], u64, Dim), Stuck> {
+    let Some(dims) = call.dims(0)?.first_chunk().filter(|_| call.dims(0).is_ok_and(|dims| dims.len() == 4)) else {
+        return wrong("input 0: expected 4 dimensions");
     };
-    let area = block.checked_mul(block).filter(|area| *area > 0);
-    let by = |dim: Dim, by: Dim| dim.and_then(|dim| dim.checked_div(by?));
-    let (one_side, all) = (Some(block), area);
-    let shape = match to_space {
-        true => vec![*batch, by(*depth, all), times(*height, one_side), times(*width, one_side)],
-        false => vec![*batch, times(*depth, all), by(*height, one_side), by(*width, one_side)],
-    };
-    one(call.data_type(0), shape)
+    match u64::try_from(call.int_or("blocksize", 0)) {
+        Ok(block @ 1..) => Ok((dims, block, block.checked_mul(block))),
+        _ => wrong("blocksize: expected at least 1"),
+    }
+}
+
+/// Returns channels as blocks of pixels.
+pub(super) fn depth_to_space(call: &Call<'_>) -> Facts {
+    let ([batch, depth, height, width], block, area) = image_blocks(call)?;
+    let depth = depth.and_then(|depth| depth.checked_div(area?));
+    one(call.data_type(0), vec![*batch, depth, times(*height, Some(block)), times(*width, Some(block))])
+}
+
+/// Returns blocks of pixels as channels.
+pub(super) fn space_to_depth(call: &Call<'_>) -> Facts {
+    let ([batch, depth, height, width], block, area) = image_blocks(call)?;
+    one(call.data_type(0), vec![*batch, times(*depth, area), height.map(|it| it / block), width.map(|it| it / block)])
+}
+
+/// Returns the convolution of a sequence with what was before it, and what the next part has before it.
+pub(super) fn causal_convolution(call: &Call<'_>) -> Facts {
+    let data = call.fact(0)?.without_elements();
+    let [batch, channels, _] = call.dims(0)? else { return wrong("input 0: expected 3 dimensions") };
+    let kept = call.dims(1)?.last().copied().flatten().map(|kernel| kernel.saturating_sub(1));
+    let state = Fact::new(data.data_type, vec![*batch, *channels, kept]);
+    Ok(vec![data, state])
+}
+
+/// Returns an image whose size depends on the data.
+pub(super) fn decoded_image(call: &Call<'_>) -> Facts {
+    let channels = if call.text("pixel_format") == "Grayscale" { 1 } else { 3 };
+    one(DataType::UINT8, vec![None, None, Some(channels)])
 }
 
 /// Returns the frames of a signal, transformed.
@@ -294,18 +333,27 @@ pub(super) fn fourier(call: &Call<'_>) -> Facts {
     let mut shape = call.dims(0)?.to_vec();
     let rank = shape.len();
     let number = match call.input(2) {
-        Some(_) => call.int_element(2)?,
+        Some(_) => match call.int_element(2) {
+            Err(Stuck::Unknown) => return one(call.data_type(0), vec![None; rank]),
+            number => number?,
+        },
         None => call.int_or("axis", if call.version < 20 { 1 } else { -2 }),
     };
     let axis = axis_of(number, rank)?;
-    if call.input(1).is_some() {
-        shape[axis] = u64::try_from(call.int_element(1)?).ok();
-    }
     let is_inverse = call.is_set("inverse");
+    let is_real = call.is_set("onesided") && is_inverse;
+    shape[axis] = match call.input(1) {
+        Some(_) => match call.int_element(1) {
+            Err(Stuck::Unknown) => None,
+            length => u64::try_from(length?).ok(),
+        },
+        // Half of a spectrum stands for all of it.
+        None if is_real => shape[axis].and_then(|dim| dim.saturating_sub(1).checked_mul(2)),
+        None => shape[axis],
+    };
     if call.is_set("onesided") && !is_inverse {
         shape[axis] = shape[axis].map(|dim| dim / 2 + 1);
     }
-    let is_real = call.is_set("onesided") && is_inverse;
     if let Some(last) = shape.last_mut() {
         *last = Some(if is_real { 1 } else { 2 });
     }
@@ -315,14 +363,17 @@ pub(super) fn fourier(call: &Call<'_>) -> Facts {
 /// Returns a region that is cut out of an image, or that it is padded to.
 pub(super) fn cropped_or_padded(call: &Call<'_>) -> Facts {
     let mut shape = call.dims(0)?.to_vec();
-    let Some(sizes) = call.int_elements(1)? else { return Err(Stuck::Unknown) };
     let axes: Vec<i64> = match call.ints("axes") {
         Some(axes) => axes.to_vec(),
-        None => (0..).take(sizes.len()).collect(),
+        None => (0..).take(shape.len()).collect(),
     };
-    for (axis, size) in axes.iter().zip(sizes) {
+    let sizes = match call.int_elements(1) {
+        Err(Stuck::Unknown) => None,
+        sizes => Some(sizes?.unwrap_or(&[])),
+    };
+    for (index, axis) in axes.iter().enumerate() {
         let axis = axis_of(*axis, shape.len())?;
-        shape[axis] = u64::try_from(*size).ok();
+        shape[axis] = sizes.and_then(|sizes| u64::try_from(*sizes.get(index)?).ok());
     }
     one(call.data_type(0), shape)
 }
