@@ -446,7 +446,11 @@ fn data_behind(reader: &Reader<'_>, offset: u64, size: u64) -> Result<Range<usiz
     let file = reader.bytes().len();
     let end = offset.checked_add(size).and_then(|end| usize::try_from(end).ok()).filter(|end| *end <= file);
     match (usize::try_from(offset), end) {
-        (Ok(start), Some(end)) => Ok(start..end),
+        (Ok(start), Some(end)) => {
+            // They are compared byte by byte when a record is written.
+            reader.spend(size, field::OFFSET.name)?;
+            Ok(start..end)
+        }
         _ => Err(TfliteError::OutOfBounds { field: field::OFFSET.name, position: offset, size, file }),
     }
 }
