@@ -122,7 +122,7 @@ impl<'a> MatrixView<'a> {
         fits.then_some((start, self.row / 4))
     }
 
-    /// Returns how rows are multiplied with one of `f32`, if their elements have two bytes and no gaps.
+    /// Returns how a row is multiplied with one of `f32`, if its elements have two bytes and no gaps.
     fn narrow(&self) -> Option<AddNarrow> {
         match (self.dtype, self.step) {
             (DataType::F16, 2) => Some(add_f16),
@@ -239,18 +239,12 @@ unsafe fn dots(
     if n == 1
         && let Some(add) = a.narrow()
     {
-        for first in (0..m).step_by(ROWS) {
-            let count = ROWS.min(m - first);
-            let mut narrow: [&[u8]; ROWS] = [&[]; ROWS];
-            for (i, row) in narrow.iter_mut().enumerate().take(count) {
-                // SAFETY: a row of `a`, whose elements are adjacent.
-                *row = unsafe { std::slice::from_raw_parts(a.start.add((first + i) * a.row), 2 * k) };
-            }
-            let mut sums = [[0.0; LANES]; ROWS];
-            add(&narrow[..count], rows[0], &mut sums[..count]);
-            for (i, sums) in sums[..count].iter().enumerate() {
-                // SAFETY: as promised.
-                unsafe { out.write(first + i, 0, total_of(sums)) };
+        for i in 0..m {
+            let mut sums = [0.0; LANES];
+            // SAFETY: a row of `a`, whose elements are adjacent, and its product.
+            unsafe {
+                add(std::slice::from_raw_parts(a.start.add(i * a.row), 2 * k), rows[0], &mut sums);
+                out.write(i, 0, total_of(&sums));
             }
         }
         return;
@@ -318,53 +312,37 @@ fn add_lanes<const N: usize>(one: &[f32], rows: [&[f32]; N], sums: &mut [[f32; L
     *sums = lanes;
 }
 
-/// Adds the products of at most [`ROWS`] rows of two-byte floats, which need not be converted before, with one of `f32`.
-type AddNarrow = fn(&[&[u8]], &[f32], &mut [[f32; LANES]]);
+/// Adds the products of a row of two-byte floats, which need not be converted before, with one of `f32`.
+type AddNarrow = fn(&[u8], &[f32], &mut [f32; LANES]);
 
-fn add_f16(rows: &[&[u8]], one: &[f32], sums: &mut [[f32; LANES]]) {
+fn add_f16(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
         // SAFETY: the processor has these features.
-        return unsafe { f16c::add(rows, one, sums) };
+        return unsafe { f16c::add(bytes, row, sums) };
     }
-    for (row, sums) in rows.iter().zip(sums) {
-        add_widened([*row], one, std::array::from_mut(sums), |bytes| f16::from_ne_bytes(bytes).to_f32());
-    }
+    add_widened(bytes, row, sums, |bytes| f16::from_ne_bytes(bytes).to_f32());
 }
 
 multiversion! {
-    fn add_bf16(rows: &[&[u8]], one: &[f32], sums: &mut [[f32; LANES]]) {
-        let widen = |bytes| f32::from_bits(u32::from(u16::from_ne_bytes(bytes)) << 16);
-        match (<[&[u8]; ROWS]>::try_from(rows), <&mut [[f32; LANES]; ROWS]>::try_from(&mut *sums)) {
-            (Ok(rows), Ok(sums)) => add_widened(rows, one, sums, widen),
-            _ => rows.iter().zip(sums).for_each(|(row, sum)| add_widened([*row], one, std::array::from_mut(sum), widen)),
-        }
+    fn add_bf16(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES]) {
+        add_widened(bytes, row, sums, |bytes| f32::from_bits(u32::from(u16::from_ne_bytes(bytes)) << 16));
     }
 }
 
 /// Adds products in the lanes of [`add_lanes`].
 #[inline(always)]
-fn add_widened<const N: usize>(
-    rows: [&[u8]; N],
-    one: &[f32],
-    sums: &mut [[f32; LANES]; N],
-    widen: impl Fn([u8; 2]) -> f32,
-) {
-    let (chunks, rest) = one.as_chunks::<LANES>();
-    let rows = rows.map(|bytes| bytes[..2 * one.len()].as_chunks::<2>().0.split_at(chunks.len() * LANES));
-    let wide = rows.map(|(bytes, _)| bytes.as_chunks::<LANES>().0);
+fn add_widened(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES], widen: impl Fn([u8; 2]) -> f32) {
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let (bytes, bytes_rest) = bytes.as_chunks::<2>().0.split_at(chunks.len() * LANES);
     let mut lanes = *sums;
-    for (at, x) in chunks.iter().enumerate() {
-        for (lanes, row) in lanes.iter_mut().zip(&wide) {
-            for ((sum, x), y) in lanes.iter_mut().zip(x).zip(&row[at]) {
-                *sum += x * widen(*y);
-            }
-        }
-    }
-    for (lanes, (_, row)) in lanes.iter_mut().zip(&rows) {
-        for ((sum, x), y) in lanes.iter_mut().zip(rest).zip(*row) {
+    for (row, bytes) in chunks.iter().zip(bytes.as_chunks::<LANES>().0) {
+        for ((sum, x), y) in lanes.iter_mut().zip(row).zip(bytes) {
             *sum += x * widen(*y);
         }
+    }
+    for ((sum, x), y) in lanes.iter_mut().zip(rest).zip(bytes_rest) {
+        *sum += x * widen(*y);
     }
     *sums = lanes;
 }
@@ -377,46 +355,29 @@ mod f16c {
 
     use half::f16;
 
-    use super::{LANES, ROWS, add_widened};
+    use super::{LANES, add_widened};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn add(rows: &[&[u8]], one: &[f32], sums: &mut [[f32; LANES]]) {
-        match (<[&[u8]; ROWS]>::try_from(rows), <&mut [[f32; LANES]; ROWS]>::try_from(&mut *sums)) {
-            (Ok(rows), Ok(sums)) => add_rows(rows, one, sums),
-            _ => rows.iter().zip(sums).for_each(|(row, sums)| add_rows([*row], one, std::array::from_mut(sums))),
-        }
-    }
-
-    /// Several rows at a time, so that an addition need not wait for the one before it.
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn add_rows<const N: usize>(rows: [&[u8]; N], one: &[f32], sums: &mut [[f32; LANES]; N]) {
-        let chunks = one.as_chunks::<LANES>().0;
-        let done = chunks.len() * LANES;
-        let halves = rows.map(|row| &row[..2 * done]);
+    pub(super) fn add(bytes: &[u8], row: &[f32], sums: &mut [f32; LANES]) {
+        let (halves, rows) = (bytes.as_chunks::<{ 2 * LANES }>().0, row.as_chunks::<LANES>().0);
         // SAFETY: eight of the lanes.
-        let mut lanes = sums.each_ref().map(|sums| [0, 8].map(|at| unsafe { _mm256_loadu_ps(sums.as_ptr().add(at)) }));
-        for (at, x) in chunks.iter().enumerate() {
-            for part in 0..2 {
-                // SAFETY: eight elements.
-                let x: __m256 = unsafe { _mm256_loadu_ps(x.as_ptr().add(8 * part)) };
-                for (lanes, halves) in lanes.iter_mut().zip(&halves) {
-                    // SAFETY: eight elements, of as many as there are in the chunks.
-                    let y = unsafe {
-                        _mm256_cvtph_ps(_mm_loadu_si128(halves.as_ptr().add(2 * LANES * at + 16 * part).cast()))
-                    };
-                    lanes[part] = _mm256_add_ps(lanes[part], _mm256_mul_ps(y, x));
-                }
+        let mut lanes = unsafe { [0, 8].map(|at| _mm256_loadu_ps(sums.as_ptr().add(at))) };
+        for (halves, row) in halves.iter().zip(rows) {
+            for (part, lanes) in lanes.iter_mut().enumerate() {
+                // SAFETY: eight elements of each.
+                let (x, y): (__m256, __m256) = unsafe {
+                    let halves = _mm_loadu_si128(halves.as_ptr().add(16 * part).cast());
+                    (_mm256_cvtph_ps(halves), _mm256_loadu_ps(row.as_ptr().add(8 * part)))
+                };
+                *lanes = _mm256_add_ps(*lanes, _mm256_mul_ps(x, y));
             }
         }
-        for (sums, lanes) in sums.iter_mut().zip(lanes) {
-            for (part, lanes) in lanes.into_iter().enumerate() {
-                // SAFETY: eight of the lanes.
-                unsafe { _mm256_storeu_ps(sums.as_mut_ptr().add(8 * part), lanes) };
-            }
+        for (part, lanes) in lanes.into_iter().enumerate() {
+            // SAFETY: eight of the lanes.
+            unsafe { _mm256_storeu_ps(sums.as_mut_ptr().add(8 * part), lanes) };
         }
-        let rest = rows.map(|row| &row[2 * done..]);
-        add_widened(rest, &one[done..], sums, |bytes| f16::from_ne_bytes(bytes).to_f32());
+        let done = rows.len() * LANES;
+        add_widened(&bytes[2 * done..], &row[done..], sums, |bytes| f16::from_ne_bytes(bytes).to_f32());
     }
 }
 
@@ -519,43 +480,6 @@ impl GemmOperands {
                 m, n, k, out, column, 1, add, self.a, a_column, a_row, self.b, b_column, 1, 1.0, 1.0, false, false,
                 false, none,
             );
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use half::bf16;
-
-    use super::*;
-
-    fn element(i: usize) -> f32 {
-        (i * 37 % 101) as f32 / 50.0 - 1.0
-    }
-
-    /// Each row by itself and in one order, however many are computed together.
-    #[test]
-    fn rows_of_two_bytes_have_the_sums_of_each_alone() {
-        let formats: [(AddNarrow, fn(f32) -> [u8; 2], fn([u8; 2]) -> f32); 2] = [
-            (add_f16, |x| f16::from_f32(x).to_ne_bytes(), |x| f16::from_ne_bytes(x).to_f32()),
-            (add_bf16, |x| bf16::from_f32(x).to_ne_bytes(), |x| bf16::from_ne_bytes(x).to_f32()),
-        ];
-        for (add, narrow, widen) in formats {
-            for (count, k) in (1..=ROWS).flat_map(|count| [0, 1, 15, 16, 17, 32, 47, 100].map(|k| (count, k))) {
-                let one: Vec<f32> = (0..k).map(element).collect();
-                let rows: Vec<Vec<u8>> =
-                    (1..=count).map(|row| (0..k).flat_map(|i| narrow(element(7 * row + 3 * i))).collect()).collect();
-                let mut sums = [[0.25; LANES]; ROWS];
-                add(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>(), &one, &mut sums[..count]);
-                for (sums, row) in sums.iter().zip(&rows) {
-                    let mut expected = [0.25; LANES];
-                    for (i, bytes) in row.as_chunks::<2>().0.iter().enumerate() {
-                        expected[i % LANES] += one[i] * widen(*bytes);
-                    }
-                    assert_eq!(sums, &expected, "{count} rows of {k}");
-                }
-                assert!(sums[count..].iter().flatten().all(|sum| *sum == 0.25), "{count} rows of {k}");
-            }
         }
     }
 }

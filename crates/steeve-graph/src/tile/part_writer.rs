@@ -3,7 +3,7 @@
 //! The table of tensors keeps its numbers, and what parts need is appended. A result of a chain becomes a view of all its rows,
 //! made of what the parts write: of a `FILL` that only gives it bytes, or of the input that it is written over.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -170,7 +170,7 @@ impl<'a> TileWriter<'a> {
     fn new(facts: &'a RowChains<'a>, chains: &[(RowChain, u64)]) -> Result<Self, TileError> {
         let graph = facts.graph();
         let mut results: BTreeMap<TensorId, Option<TensorId>> = BTreeMap::new();
-        let mut kept: Vec<TensorId> = Vec::new();
+        let mut kept: BTreeSet<TensorId> = BTreeSet::new();
         for (chain, _) in chains {
             let input = |result| chain.over.filter(|(it, _)| *it == result).map(|(_, input)| input);
             results.extend(chain.results.iter().map(|result| (*result, input(*result))));
