@@ -21,4 +21,6 @@ place: steeve.Place | None = builder.build().plan(capacity={"memory": 4096}).pla
 read = steeve.read("model.tflite", max_bytes=1 << 20)
 if isinstance(read, steeve.Graph):
     read.plan(overlap="tflm-reference").save("planned.tflite")
+    fitted: steeve.Fitted = read.fit(capacity={"CPU": 1 << 20}, parts=4, beside=[read])
+    costs: list[tuple[str, dict[str, int], int]] = [(it.action, it.bytes, it.more_nodes) for it in fitted.steps]
 algorithm = steeve.executorch.planner("best", budget=0.5, capacity={1: 1 << 20})
