@@ -82,6 +82,20 @@ def agreement(one: list[int], other: list[int]) -> str:
     return f"{same} of {len(one)}"
 
 
+def line(pair: tuple[list[dict], list[dict]]) -> str:
+    """What the runs of both say, by their medians."""
+    mine, yours = pair
+    speeds = []
+    for what in ("prompt", "tokens"):
+        one, other = (statistics.median(run[what] for run in side) for side in pair)
+        speeds.append(f"{what} {one:.0f}/{other:.0f} tokens/s = {one / other:.3f}")
+    sizes = [" + ".join(f"{device} {size:.2f}" for device, size in side[0]["compute"].items()) for side in pair]
+    sums = [sum(side[0]["compute"].values()) for side in pair]
+    ratio = f"{sums[0] / sums[1]:.3f}" if sums[1] else "unknown"
+    told = agreement(mine[0]["said"], yours[0]["said"])
+    return f"{told} tokens equal, MiB {sizes[0]} / {sizes[1]} = {ratio}, {', '.join(speeds)}"
+
+
 def main() -> None:
     words, options = sys.argv[1:], {"--seconds": "540", "--only": "", "--prompt": "600", "--tokens": "64"}
     rest, cpu = [], False
@@ -112,20 +126,17 @@ def main() -> None:
         begin = time.monotonic()
         for name, layers in cases:
             prompt = prompt_of(words_of(models[name]), length)
-            runs[name, layers][0].append(ours(program, models[name], layers, prompt, count, cpu))
-            runs[name, layers][1].append(theirs(target, models[name], layers, length, count))
+            mine = ours(program, models[name], layers, prompt, count, cpu)
+            yours = theirs(target, models[name], layers, length, count)
+            runs[name, layers][0].append(mine)
+            runs[name, layers][1].append(yours)
+            if rounds == 0:
+                # What is known already, should time run out.
+                cuda.say(f"{name}, {layers} layers: {line(runs[name, layers])}")
         rounds, took = rounds + 1, time.monotonic() - begin
         cuda.say(f"round {rounds}")
-    for (name, layers), (mine, yours) in runs.items():
-        speeds = []
-        for what in ("prompt", "tokens"):
-            pair = [statistics.median(run[what] for run in side) for side in (mine, yours)]
-            speeds.append(f"{what} {pair[0]:.0f}/{pair[1]:.0f} tokens/s = {pair[0] / pair[1]:.3f}")
-        sizes = [" + ".join(f"{device} {size:.2f}" for device, size in side[0]["compute"].items()) for side in (mine, yours)]
-        sums = [sum(side[0]["compute"].values()) for side in (mine, yours)]
-        ratio = f"{sums[0] / sums[1]:.3f}" if sums[1] else "unknown"
-        told = agreement(mine[0]["said"], yours[0]["said"])
-        print(f"{name}, {layers} layers: {told} tokens equal, MiB {sizes[0]} / {sizes[1]} = {ratio}, {', '.join(speeds)}")
+    for (name, layers), pair in runs.items():
+        print(f"{name}, {layers} layers: {line(pair)}")
     cuda.say(f"{rounds} rounds")
 
 

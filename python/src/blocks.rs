@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString, PyTuple};
 use steeve_plan::csv::Table;
 use steeve_plan::{
-    Align, Block, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Place, Placement, Problem, Verdict, Violation,
-    certify, place_watched,
+    Align, Block, BlockId, BufferId, Bytes, Id, IdVec, Lifetime, Offset, Overlap, Place, Placement, Problem, Verdict,
+    Violation, certify, place_watched,
 };
 
 use crate::copies::{Reduced, reduce_blocks};
@@ -24,6 +24,8 @@ use crate::text::text_of;
 ///
 /// - `align`: what offsets are a multiple of, for all blocks or for each. A block occupies its size rounded up to it.
 /// - `follows`: the block (by number; None or -1 for none) whose bytes it takes over in place, where and when that one ends.
+/// - `overlaps`: the block that dies as this one is born, and how many bytes below it this one may start, as a pair (None for
+///   none): what a kernel needs that reads ahead of what it writes.
 /// - `pinned`: the offset that it must have (None or -1 for any), or a pair of buffer and offset.
 /// - `names`: for errors and pictures; else blocks are numbered.
 /// - `capacity`: the bytes that there are. A plan above it is `steeve.DoesNotFit`.
@@ -44,8 +46,13 @@ use crate::text::text_of;
 ///
 /// >>> steeve.plan([0, 2], [2, 3], [1000, 800], follows=[None, 0]).offsets
 /// (0, 0)
+///
+/// A result of 128 bytes may start 80 bytes below its source of 64:
+///
+/// >>> steeve.plan([0, 1], [2, 3], [64, 128], overlaps=[None, (0, 80)]).offsets
+/// (80, 0)
 #[pyfunction]
-#[pyo3(signature = (lower, upper, size, *, align=None, follows=None, pinned=None, names=None, capacity=None, max_buffer=None, strategy=None, budget=None, threads=None, progress=None))]
+#[pyo3(signature = (lower, upper, size, *, align=None, follows=None, overlaps=None, pinned=None, names=None, capacity=None, max_buffer=None, strategy=None, budget=None, threads=None, progress=None))]
 #[allow(clippy::too_many_arguments, reason = "they are the keywords of a Python function")]
 pub(crate) fn plan(
     py: Python<'_>,
@@ -54,6 +61,7 @@ pub(crate) fn plan(
     size: &Bound<'_, PyAny>,
     align: Option<&Bound<'_, PyAny>>,
     follows: Option<&Bound<'_, PyAny>>,
+    overlaps: Option<&Bound<'_, PyAny>>,
     pinned: Option<&Bound<'_, PyAny>>,
     names: Option<&Bound<'_, PyAny>>,
     capacity: Option<&Bound<'_, PyAny>>,
@@ -64,7 +72,7 @@ pub(crate) fn plan(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyPlan> {
     let settings = SearchSettings::new(py, strategy, budget, threads)?;
-    let blocks = read_blocks(py, lower, upper, size, align, follows, pinned)?;
+    let blocks = read_blocks(py, [lower, upper, size], align, follows, overlaps, pinned)?;
     let names = read_names(py, names, blocks.len())?;
     let limits = BlockLimits::new(capacity, max_buffer)?;
     let problem = Problem::new(blocks).map_err(|error| invalid_input(py, &error))?;
@@ -84,7 +92,7 @@ pub(crate) fn plan(
 /// >>> print(wrong)
 /// blocks 0 and 1 share byte 32 of buffer 0 at step 1
 #[pyfunction]
-#[pyo3(signature = (lower, upper, size, offsets, *, buffers=None, align=None, follows=None, pinned=None, capacity=None, max_buffer=None))]
+#[pyo3(signature = (lower, upper, size, offsets, *, buffers=None, align=None, follows=None, overlaps=None, pinned=None, capacity=None, max_buffer=None))]
 #[allow(clippy::too_many_arguments, reason = "they are the keywords of a Python function")]
 pub(crate) fn check(
     py: Python<'_>,
@@ -95,11 +103,12 @@ pub(crate) fn check(
     buffers: Option<&Bound<'_, PyAny>>,
     align: Option<&Bound<'_, PyAny>>,
     follows: Option<&Bound<'_, PyAny>>,
+    overlaps: Option<&Bound<'_, PyAny>>,
     pinned: Option<&Bound<'_, PyAny>>,
     capacity: Option<&Bound<'_, PyAny>>,
     max_buffer: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<PyViolation>> {
-    let blocks = read_blocks(py, lower, upper, size, align, follows, pinned)?;
+    let blocks = read_blocks(py, [lower, upper, size], align, follows, overlaps, pinned)?;
     let offsets = numbers("offsets", offsets)?;
     check_length(py, "offsets", offsets.len(), "lower", blocks.len())?;
     let buffers = match buffers {
@@ -221,6 +230,12 @@ impl PyBlocks {
     #[getter]
     fn follows<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.each(py, |block| block.follows.map(Id::index))
+    }
+
+    /// The block that each block may overlap as that one dies, by number, and how far below it starts; None for none.
+    #[getter]
+    fn overlaps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.each(py, |block| block.overlaps.map(|it| (it.source.index(), it.distance.0)))
     }
 
     /// The name of each block.
@@ -387,11 +402,10 @@ pub(crate) fn does_not_fit(
 
 fn read_blocks(
     py: Python<'_>,
-    lower: &Bound<'_, PyAny>,
-    upper: &Bound<'_, PyAny>,
-    size: &Bound<'_, PyAny>,
+    [lower, upper, size]: [&Bound<'_, PyAny>; 3],
     align: Option<&Bound<'_, PyAny>>,
     follows: Option<&Bound<'_, PyAny>>,
+    overlaps: Option<&Bound<'_, PyAny>>,
     pinned: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<Block>> {
     let (lower, upper, size) = (numbers("lower", lower)?, numbers("upper", upper)?, numbers("size", size)?);
@@ -421,6 +435,13 @@ fn read_blocks(
                     return Err(invalid_argument(py, "follows", Some(index), what));
                 }
             };
+        }
+    }
+    if let Some(overlaps) = overlaps {
+        let overlaps = read_overlaps(py, overlaps, count)?;
+        check_length(py, "overlaps", overlaps.len(), "lower", count)?;
+        for (block, overlap) in blocks.iter_mut().zip(overlaps) {
+            block.overlaps = overlap;
         }
     }
     if let Some(pinned) = pinned {
@@ -454,6 +475,35 @@ pub(crate) fn read_align(py: Python<'_>, align: u64) -> PyResult<Align> {
 
 fn not_an_alignment(py: Python<'_>, index: Option<usize>, align: u64) -> PyErr {
     invalid_argument(py, "align", index, format!("not an alignment: expected a power of two, got {align}"))
+}
+
+/// Reads which blocks overlap another: pairs of its number and the distance, or None.
+fn read_overlaps(py: Python<'_>, overlaps: &Bound<'_, PyAny>, count: usize) -> PyResult<Vec<Option<Overlap>>> {
+    const EXPECTED: &str = "a sequence of pairs of block and distance, or None";
+    let items = match overlaps.try_iter() {
+        Ok(items) if !overlaps.is_instance_of::<PyString>() => items,
+        _ => return Err(wrong_type("overlaps", None, EXPECTED, overlaps)),
+    };
+    let mut all = Vec::with_capacity(count);
+    for (index, item) in items.enumerate() {
+        let item = item?;
+        if item.is_none() {
+            all.push(None);
+            continue;
+        }
+        let (source, distance) = item.extract::<(u64, u64)>().map_err(|_| {
+            let shown = item.repr().map_or_else(|_| "something else".to_owned(), |it| it.to_string());
+            let what = format!("not an overlap: expected (block, distance) or None, got {shown}");
+            invalid_argument(py, "overlaps", Some(index), what)
+        })?;
+        let block = usize::try_from(source).ok().filter(|source| *source < count).and_then(BlockId::from_index);
+        let Some(source) = block else {
+            let what = format!("no such block: expected one of the {count} blocks, got {source}");
+            return Err(invalid_argument(py, "overlaps", Some(index), what));
+        };
+        all.push(Some(Overlap { source, distance: Bytes(distance) }));
+    }
+    Ok(all)
 }
 
 /// Reads where blocks are pinned: nowhere (None or -1), at an offset, or at a pair of buffer and offset.

@@ -1,13 +1,13 @@
 //! A tensor graph as Python sees it: its tensors, its nodes, its plan.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use steeve_graph::{
-    AssignedGraph, Bytes, Flags, GraphPlan, GraphStrategy, Id, KeyedGraph, MatchMemories, Memory, MemoryId, Op,
+    AssignedGraph, Bytes, Flags, GraphPlan, GraphStrategy, Id, KeyedGraph, MatchMemories, Memory, MemoryId, Op, Order,
     PlanFault, PlanOptions, RecordedGraph, Reuse, TensorId, Unread, check_plan_file, plan_graph_watched,
 };
 use steeve_models::onnx::OnnxGraph;
@@ -166,7 +166,7 @@ impl GraphData {
         };
         let kind = match it.op {
             _ if it.external => "external",
-            Op::None if it.is_view() => "view",
+            op if it.is_view() && op.writes_nothing() => "view",
             Op::None => "input",
             _ => "node",
         };
@@ -209,6 +209,18 @@ impl GraphData {
             Ok((model.with_record(&head.record)?, head))
         };
         made().map_err(|error: TfliteError| invalid_input(py, &error))
+    }
+
+    /// Returns the number of each node in the order in which a plan runs them, without what only describes memory and without other
+    /// results of a node; `None` for the graph's own order.
+    pub(crate) fn run_order(&self, plan: &GraphPlan) -> Option<Vec<usize>> {
+        plan.order()?;
+        let graph = plan.in_run_order().graph();
+        let others: HashSet<TensorId> =
+            graph.nodes().iter().flat_map(|node| graph.tensors().own_results(*node)).collect();
+        let is_node = |node: &&TensorId| !graph.tensor(**node).op.writes_nothing() && !others.contains(*node);
+        let computed = graph.nodes().iter().filter(is_node);
+        Some(computed.filter_map(|node| self.numbers.get(node).copied()).collect())
     }
 
     /// Returns the record of the model that this is the graph of.
@@ -319,7 +331,8 @@ pub(crate) struct PyTensor {
     /// Its bytes.
     #[pyo3(get)]
     pub(crate) size: u64,
-    /// 'input', 'external' (weights and caches, whose memory is not planned), 'node' or 'view'.
+    /// 'input', 'external' (weights and caches, whose memory is not planned), 'node', or 'view', also where a graph lists that among
+    /// its nodes.
     #[pyo3(get)]
     pub(crate) kind: String,
     /// What computes it, in lower case; '' for what is not computed.
@@ -446,6 +459,8 @@ impl PyGraph {
     /// - `unread`: how long tensors live that no node reads: 'keep', 'free-inputs' (default) or 'free' (default for models).
     /// - `in_place`, `overlap`: for TFLite models, 'tflm-reference' if the reference kernels of TensorFlow Lite Micro run it.
     /// - `scratch`: for TFLite models, the bytes that the kernel of each operator needs beside its operands.
+    /// - `order`: 'keep' (default), or 'best': nodes may run in another order where that saves more than 1%. Whoever runs the plan must
+    ///   run `Plan.order` then.
     /// - `strategy`: 'fast' (default), 'best', or 'ggml', which is ggml's own plan; `budget`, `threads` and `progress` are those of
     ///   `steeve.plan`.
     ///
@@ -455,7 +470,7 @@ impl PyGraph {
     /// >>> y = builder.node("y", 4096, [x])
     /// >>> builder.build().plan()
     /// <steeve.Plan of 1 nodes: peak=8192, optimal, ... s>
-    #[pyo3(signature = (*, align=None, capacity=None, max_buffer=None, reuse=None, unread=None, in_place=None, overlap=None, scratch=None, strategy=None, budget=None, threads=None, progress=None))]
+    #[pyo3(signature = (*, align=None, capacity=None, max_buffer=None, reuse=None, unread=None, in_place=None, overlap=None, scratch=None, order=None, strategy=None, budget=None, threads=None, progress=None))]
     #[allow(clippy::too_many_arguments, reason = "they are the keywords of a Python function")]
     fn plan(
         &self,
@@ -468,13 +483,14 @@ impl PyGraph {
         in_place: Option<&Bound<'_, PyAny>>,
         overlap: Option<&Bound<'_, PyAny>>,
         scratch: Option<&Bound<'_, PyAny>>,
+        order: Option<&Bound<'_, PyAny>>,
         strategy: Option<&Bound<'_, PyAny>>,
         budget: Option<&Bound<'_, PyAny>>,
         threads: Option<&Bound<'_, PyAny>>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyPlan> {
         let settings = SearchSettings::new(py, strategy, budget, threads)?;
-        let options = self.options(py, settings, reuse, unread)?;
+        let options = self.options(py, settings, reuse, unread)?.with_order(self.order(py, settings, order)?);
         let data = self.with_kernels(py, Kernels::new(py, in_place, overlap, scratch)?)?;
         if let Some(ModelData { model, .. }) = &data.model {
             model.check_not_compiled().map_err(|error| invalid_input(py, &error))?;
@@ -620,6 +636,21 @@ impl PyGraph {
             })?,
         };
         Ok(options.with_unread(unread))
+    }
+
+    /// Reads whether another order of the nodes may be tried.
+    fn order(&self, py: Python<'_>, settings: SearchSettings, order: Option<&Bound<'_, PyAny>>) -> PyResult<Order> {
+        let Some(found) = optional_text("order", order)? else { return Ok(Order::Keep) };
+        let wrong = |what: String| invalid_argument(py, "order", None, what);
+        let order = Order::from_name(&found)
+            .ok_or_else(|| wrong(format!("unknown: expected 'keep' or 'best', got {found:?}")))?;
+        if order == Order::Best && self.data.is_model() {
+            return Err(wrong("'best' is for graphs: a TFLite model runs in the order of its file".to_owned()));
+        }
+        if order == Order::Best && settings.for_graph(py)? == GraphStrategy::Ggml {
+            return Err(wrong("'best' is not for strategy='ggml', which keeps the order".to_owned()));
+        }
+        Ok(order)
     }
 
     /// Returns the graph under what is known of the kernels that run its model.

@@ -200,7 +200,10 @@ fn given_number(argument: &str, index: Option<usize>, value: &Bound<'_, PyAny>) 
         match value.extract::<i128>() {
             Ok(number) => return Ok(Some(number)),
             Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
-                let what = format!("out of range: expected 0 to 2^64 - 1, got {}", value.str()?);
+                // Python does not write out what has thousands of digits.
+                let bits = || value.call_method0("bit_length").map(|bits| format!("a number of {bits} bits"));
+                let found = value.str().map(|it| it.to_string()).or_else(|_| bits())?;
+                let what = format!("out of range: expected 0 to 2^64 - 1, got {found}");
                 return Err(invalid_argument(py, argument, index, what));
             }
             Err(_) => {}

@@ -288,6 +288,10 @@ impl PyPlan {
         file
     }
 
+    fn runs_in_another_order(&self) -> bool {
+        matches!(&self.planned, Planned::Graph { plan, .. } if plan.order().is_some())
+    }
+
     /// Returns what a file with this ending holds.
     fn content(&self, py: Python<'_>, path: &str) -> PyResult<Vec<u8>> {
         let ending = path.rsplit_once('.').map_or("", |(_, ending)| ending).to_lowercase();
@@ -296,6 +300,10 @@ impl PyPlan {
             "csv" => self.csv(py).map(String::into_bytes),
             "svg" => Ok(svg(&self.picture(), &SvgStyle::default()).into_bytes()),
             "html" | "htm" => Ok(page(&self.picture(), &PageStyle::default()).into_bytes()),
+            "h" if self.runs_in_another_order() => {
+                let what = "a C header has no order of the nodes: plan with order='keep'";
+                Err(invalid_argument(py, "path", None, what))
+            }
             "h" => Ok(header(self.map(), &HeaderStyle::of_file(&self.title)).into_bytes()),
             "tflite" => match &self.planned {
                 Planned::Graph { plan, graph } => graph.planned_model(py, plan).map(|(bytes, _)| bytes),
@@ -389,6 +397,30 @@ impl PyPlan {
     #[getter]
     fn memories<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.memory_plans())
+    }
+
+    /// The number of each node in the order in which they must run; None where that is the order of the graph. A node with several
+    /// results is there once, by its first.
+    ///
+    /// >>> import steeve
+    /// >>> builder = steeve.GraphBuilder()
+    /// >>> x = builder.input("x", 64)
+    /// >>> wide, a = builder.node("wide", 4096, [x]), builder.node("a", 4096, [x])
+    /// >>> b = builder.node("b", 64, [a])
+    /// >>> builder.output(builder.node("y", 64, [wide, b]))
+    /// >>> graph = builder.build()
+    /// >>> plan = graph.plan(order="best")
+    /// >>> graph.plan().peak, plan.peak
+    /// (8256, 4224)
+    /// >>> [graph.tensors[number].name for number in plan.order]
+    /// ['a', 'b', 'wide', 'y']
+    #[getter]
+    fn order<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let order = match &self.planned {
+            Planned::Blocks { .. } => None,
+            Planned::Graph { plan, graph } => graph.run_order(plan),
+        };
+        order.map(|order| PyTuple::new(py, order)).transpose()
     }
 
     /// The bytes of the head of the arena with this plan and without, as TensorFlow Lite Micro allocates it; None unless this is

@@ -51,6 +51,7 @@ def plan(
     *,
     align: _Int | _Numbers | None = None,
     follows: _OptionalNumbers | None = None,
+    overlaps: Iterable[tuple[int, int] | None] | None = None,
     pinned: _Pins | None = None,
     names: Iterable[str] | None = None,
     capacity: _Int | None = None,
@@ -69,6 +70,7 @@ def check(
     buffers: _Numbers | None = None,
     align: _Int | _Numbers | None = None,
     follows: _OptionalNumbers | None = None,
+    overlaps: Iterable[tuple[int, int] | None] | None = None,
     pinned: _Pins | None = None,
     capacity: _Int | None = None,
     max_buffer: _Int | None = None,
@@ -200,6 +202,8 @@ class Plan:
     @property
     def memories(self) -> tuple[MemoryPlan, ...]: ...
     @property
+    def order(self) -> tuple[int, ...] | None: ...
+    @property
     def tflm_head(self) -> tuple[int, int] | None: ...
     def place(self, tensor: _Int | str | Tensor) -> Place | None: ...
     def at_peak(self, memory: str | None = None) -> list[Alive]: ...
@@ -236,6 +240,8 @@ class Blocks:
     def align(self) -> tuple[int, ...]: ...
     @property
     def follows(self) -> tuple[int | None, ...]: ...
+    @property
+    def overlaps(self) -> tuple[tuple[int, int] | None, ...]: ...
     @property
     def names(self) -> tuple[str, ...]: ...
     @property
@@ -299,6 +305,7 @@ class Graph:
         in_place: _Kernels | None = None,
         overlap: _Kernels | None = None,
         scratch: _Int | None = None,
+        order: Literal["keep", "best"] | None = None,
         strategy: str | None = None,
         budget: _Budget | None = None,
         threads: _Int | None = None,

@@ -27,8 +27,10 @@ def test_the_compiler_prints_calls_and_says_what_does_not_fit(tmp_path: Path) ->
     assert done.returncode == 1 and done.stderr.startswith("arena: does not fit") and "relu" in done.stderr
 
 
-def test_the_cells_of_the_notebook_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(EXAMPLES.parents[1])
+# Jupyter runs a notebook in its own folder.
+@pytest.mark.parametrize("folder", [EXAMPLES, EXAMPLES.parents[1]], ids=["its own folder", "the checkout"])
+def test_the_cells_of_the_notebook_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     notebook = json.loads((EXAMPLES / "plans.ipynb").read_text())
     names: dict[str, object] = {}
     shown = io.StringIO()

@@ -87,7 +87,7 @@ def test_the_tensors_of_a_graph_are_those_that_were_added() -> None:
     assert (tensors[h].op, tensors[h].kind, tensors[h].memory) == ("matmul", "node", "memory")
     assert tensors[w].kind == "external" and tensors[w].memory is None
     assert tensors[x].kind == "input" and tensors[y].is_output and not tensors[h].is_output
-    assert set(tensors[y].sources) == {v, 4} and tensors[v].view_of == h
+    assert set(tensors[y].sources) == {v, 4} and tensors[v].view_of == h and tensors[v].kind == "view"
     assert [node.name for node in graph.nodes if node.kind == "node"][-1] == "y"
     plan = graph.plan()
     assert plan.place(graph.tensors[y]) == plan.place("y") == plan.place(7)
@@ -198,3 +198,49 @@ def test_what_can_not_be_read_says_why(tmp_path, models) -> None:
     shutil.copy(models / "hey_jarvis.tflite", tmp_path / "a.tflite")
     with pytest.raises(steeve.InvalidFile, match="raise the limit with max_bytes"):
         steeve.read(tmp_path / "a.tflite", max_bytes=1000)
+
+
+def test_another_order_is_one_in_which_every_source_is_computed_before(tmp_path) -> None:
+    moved = 0
+    for seed in range(60):
+        graph = random_graph(seed)
+        keep, best = graph.plan(order="keep"), graph.plan(order="best")
+        assert best.peak <= keep.peak == graph.plan().peak and keep.order is None
+        if best.order is None:
+            continue
+        moved += 1
+        nodes = [node for node in graph.nodes if node.kind == "node"]
+        others = {tensor.index for tensor in graph.tensors if "." in tensor.name}
+        assert sorted(best.order) == sorted(node.index for node in nodes if node.index not in others)
+        # Another result of a node comes before its first one, by number behind it.
+        first = {index: int(graph.tensors[index].name.partition(".")[0][1:]) for index in others}
+        by_name = {tensor.name: tensor.index for tensor in graph.tensors}
+        turn = {node: place for place, node in enumerate(best.order)}
+        for index, node in first.items():
+            turn[index] = turn[by_name[f"n{node}"]]
+        for node in best.order:
+            for source in graph.tensors[node].sources:
+                root = graph.tensors[source].view_of
+                source = source if root is None else root
+                assert (
+                    source not in turn or turn[source] < turn[node] or source in others and turn[source] == turn[node]
+                )
+        best.save(tmp_path / "plan.json")
+        assert graph.check(tmp_path / "plan.json") == []
+        loaded = graph.load(tmp_path / "plan.json")
+        assert (loaded.order, loaded.peak, loaded.offsets) == (best.order, best.peak, best.offsets)
+        with pytest.raises(steeve.InvalidArgument, match="a C header has no order"):
+            best.save(tmp_path / "plan.h")
+    assert moved >= 5
+
+
+def test_an_order_is_refused_where_there_is_none(models) -> None:
+    graph = random_graph(1)
+    with pytest.raises(steeve.InvalidArgument, match="expected 'keep' or 'best'"):
+        graph.plan(order="random")
+    with pytest.raises(steeve.InvalidArgument, match="keeps the order"):
+        graph.plan(order="best", strategy="ggml")
+    with pytest.raises(TypeError, match="order: wrong type"):
+        graph.plan(order=True)
+    with pytest.raises(steeve.InvalidArgument, match="runs in the order of its file"):
+        steeve.read(models / "hey_jarvis.tflite").plan(order="best")

@@ -412,3 +412,39 @@ def test_places_are_found_by_number_and_name() -> None:
         plan.place(1.5)
     with pytest.raises(steeve.InvalidArgument, match="no such memory"):
         plan.at_peak("gpu")
+
+
+def test_a_result_overlaps_its_source_at_a_distance(tmp_path) -> None:
+    lower, upper, size, overlaps = [0, 1], [2, 3], [64, 128], [None, (0, 80)]
+    plan = steeve.plan(lower, upper, size, overlaps=overlaps)
+    assert (plan.peak, plan.bound, plan.offsets) == (144, 144, (80, 0))
+    assert steeve.plan(lower, upper, size).peak == 192
+    assert steeve.check(lower, upper, size, plan.offsets, overlaps=overlaps) == []
+    [near] = steeve.check(lower, upper, size, [79, 0], overlaps=overlaps)
+    assert near.blocks == (0, 1) and near.kind
+    plan.save(tmp_path / "plan.csv")
+    blocks = steeve.read(tmp_path / "plan.csv")
+    assert blocks.overlaps == (None, (0, 80)) and blocks.check() == []
+    assert blocks.plan().peak == 144
+    assert pickle.loads(pickle.dumps(plan)).offsets == plan.offsets
+
+
+def test_wrong_overlaps_say_which(tmp_path) -> None:
+    for wrong, kind, text in [
+        ([None], steeve.InvalidArgument, "overlaps: wrong length: expected 2 as in lower, got 1"),
+        ([None, (7, 0)], steeve.InvalidArgument, r"overlaps\[1\]: no such block"),
+        ([None, (0, -1)], steeve.InvalidArgument, r"overlaps\[1\]: not an overlap"),
+        ([None, 0], steeve.InvalidArgument, r"overlaps\[1\]: not an overlap"),
+        ([(1, 0), None], steeve.InvalidInput, "block 0"),
+        ("01", TypeError, "overlaps: wrong type"),
+        (7, TypeError, "overlaps: wrong type"),
+    ]:
+        with pytest.raises(kind, match=text):
+            steeve.plan([0, 1], [2, 3], [64, 128], overlaps=wrong)
+
+
+def test_numbers_that_python_does_not_write_out_are_out_of_range() -> None:
+    with pytest.raises(
+        steeve.InvalidArgument, match=r"size\[0\]: out of range: expected 0 to 2\^64 - 1, got a number of 16610 bits"
+    ):
+        steeve.plan([0], [1], [10**5000])

@@ -6,7 +6,7 @@ mod harness;
 use std::fs;
 
 use serde_json::{Value, json};
-use steeve_models::onnx::{DataType, SmallModel};
+use steeve_models::onnx::{DataType, SmallAttribute, SmallModel};
 
 use crate::harness::{Folder, json, steeve};
 
@@ -92,4 +92,27 @@ fn a_model_is_known_by_its_first_bytes() {
     let folder = Folder::new("onnx-head");
     let renamed = folder.file("model", SmallModel::chain(&[64, 32, 16]).to_bytes());
     assert_eq!(results(&["plan", &renamed])[0]["buffers"][0]["peak"], 4 * (64 + 32));
+}
+
+/// `wide` could be made and be gone before `upper` has its bytes, were the two halves of `x` made by two nodes.
+#[test]
+fn what_reads_one_of_several_results_runs_after_the_node_that_computes_them() {
+    let folder = Folder::new("onnx-results");
+    let mut model = SmallModel::new();
+    model.input("x", DataType::FLOAT, &["4096"]);
+    model.node("Split", &["x"], &["upper", "lower"]);
+    let axis = [("axis", SmallAttribute::Int(0))];
+    model.node_with(("", "Concat"), &["lower", "lower", "lower", "lower"], &["wide"], &axis);
+    model.node("ReduceMax", &["wide"], &["most"]);
+    model.node("Mul", &["upper", "most"], &["scaled"]);
+    model.node("Add", &["x", "most"], &["shifted"]);
+    model.output("scaled");
+    model.output("shifted");
+    let model = folder.file("net.onnx", model.to_bytes());
+    let [keep, best] = ["keep", "best"].map(|order| results(&["plan", &model, "--order", order]).remove(0));
+    assert_eq!(best["moved"], Value::Null, "{best}");
+    assert_eq!(keep["buffers"][0]["peak"], best["buffers"][0]["peak"]);
+    let plan = folder.path("plan.json");
+    steeve(&["plan", &model, "--order", "best", "-o", &plan]).expect(0);
+    assert!(!fs::read_to_string(&plan).unwrap().contains("\"order\""));
 }

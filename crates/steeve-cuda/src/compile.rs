@@ -4,7 +4,7 @@
 //! change behind its back; its contents begin with a sum of the rest, so that half a file is none. Without a compiler, files
 //! of any of its versions will do.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr::null;
@@ -265,7 +265,7 @@ fn compile(source: &str, options: &[String], target: Target) -> Result<Vec<u8>, 
 
 fn bytes_of(
     size: impl FnOnce(&mut usize) -> sys::nvrtcResult,
-    get: impl FnOnce(*mut i8) -> sys::nvrtcResult,
+    get: impl FnOnce(*mut c_char) -> sys::nvrtcResult,
 ) -> Result<Vec<u8>, String> {
     let mut len = 0;
     said("nvrtc", size(&mut len))?;

@@ -62,6 +62,7 @@ impl Graph {
             let permitted = tensors.permitted_slots(old);
             (0..16).filter(|slot| permitted >> slot & 1 == 1).for_each(|slot| parts.permit_overwrite(id, slot));
             tensors.permitted_overlaps(old).for_each(|(slot, distance)| parts.permit_overlap(id, slot, distance));
+            tensors.own_result_slots(old).for_each(|slot| parts.mark_own_result(id, slot));
         }
         self.leafs().iter().for_each(|&leaf| parts.leaf(renamed(leaf)));
         self.nodes().iter().for_each(|&node| parts.node(renamed(node)));

@@ -76,6 +76,7 @@ impl AssignedGraph {
                 hash.add(slot as u64);
                 hash.add(distance.0);
             });
+            tensors.own_result_slots(id).for_each(|slot| hash.add(!(slot as u64)));
             tensor.layout.ne().into_iter().chain(tensor.layout.nb()).for_each(|word| hash.add(word));
             match tensor.view {
                 Some(view) => [view.offset, tensor.nbytes()].into_iter().for_each(|bytes| hash.add(bytes.0)),

@@ -106,6 +106,12 @@ impl GraphParts {
         self.tensors.permit_overlap(tensor, slot, distance);
     }
 
+    /// Says that the source of a tensor in `slot` is a result of the same call, written when the tensor is. Nodes that read it run
+    /// after the tensor.
+    pub(crate) fn mark_own_result(&mut self, tensor: TensorId, slot: usize) {
+        self.tensors.mark_own_result(tensor, slot);
+    }
+
     /// Puts other nodes in the place of those there are; they run in this order.
     pub fn set_nodes(&mut self, nodes: Vec<TensorId>) {
         self.nodes = nodes;

@@ -1,5 +1,6 @@
 //! A plan by the caller's keys: a [`TensorGraph`] in, a [`KeyedPlan`] out.
 
+use alloc::collections::BTreeSet;
 #[cfg(feature = "json")]
 use alloc::string::String;
 use core::fmt::Debug;
@@ -8,8 +9,8 @@ use steeve_plan::{BufferId, Bytes};
 
 use crate::tensor_graph::KeyTable;
 use crate::{
-    AssignedGraph, GraphPlan, GraphPlanError, KeyedGraph, MemoryId, Op, Order, PlanOptions, TensorGraph,
-    TensorGraphError, TensorId, TensorPlace, plan_graph, replay,
+    AssignedGraph, GraphPlan, GraphPlanError, KeyedGraph, MemoryId, Op, PlanOptions, TensorGraph, TensorGraphError,
+    TensorId, TensorPlace, plan_graph, replay,
 };
 
 /// A proven plan for a caller's graph. What it says is keyed as the caller's tensors are.
@@ -21,8 +22,8 @@ pub struct KeyedPlan<K> {
 
 /// Plans the memory of a caller's graph, and proves the plan.
 ///
-/// See [`TensorGraph`] for an example. Of [`Order::Best`] the caller must run [the order of the plan](KeyedPlan::order); a graph in
-/// which some node has [several results](TensorGraph::more_results) keeps its own.
+/// See [`TensorGraph`] for an example. Of [`Order::Best`](crate::Order::Best) the caller must run [the order of the
+/// plan](KeyedPlan::order).
 ///
 /// # Errors
 ///
@@ -31,9 +32,8 @@ pub fn plan_tensor_graph<G: TensorGraph>(
     graph: &G,
     options: &PlanOptions,
 ) -> Result<KeyedPlan<G::Key>, TensorGraphError> {
-    let KeyedGraph { assigned, has_more_results, keys } = KeyedGraph::new(graph)?;
-    let order = if has_more_results { Order::Keep } else { options.order };
-    let plan = plan_graph(&assigned, &options.with_order(order)).map_err(|error| explain(&assigned, error))?;
+    let KeyedGraph { assigned, keys } = KeyedGraph::new(graph)?;
+    let plan = plan_graph(&assigned, options).map_err(|error| explain(&assigned, error))?;
     Ok(KeyedPlan { plan, keys })
 }
 
@@ -71,12 +71,14 @@ impl<K: Copy + Ord + Debug> KeyedPlan<K> {
     }
 
     /// Returns the caller's nodes in the order in which they must run, where that is not the caller's own. Listed views are among
-    /// them only if they are nodes of the caller's.
+    /// them only if they are nodes of the caller's; of several results of a node the node alone is.
     pub fn order(&self) -> Option<impl Iterator<Item = K>> {
         self.plan.order()?;
         let graph = self.plan.in_run_order().graph();
-        let computes = |node: &&TensorId| graph.tensor(**node).op != Op::View;
-        Some(graph.nodes().iter().filter(computes).filter_map(|node| self.keys.key(*node)))
+        let others: BTreeSet<TensorId> =
+            graph.nodes().iter().flat_map(|node| graph.tensors().own_results(*node)).collect();
+        let is_node = move |node: &&TensorId| graph.tensor(**node).op != Op::View && !others.contains(*node);
+        Some(graph.nodes().iter().filter(is_node).filter_map(|node| self.keys.key(*node)))
     }
 
     /// Returns the bytes of all memories together.

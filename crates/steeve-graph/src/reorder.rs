@@ -10,6 +10,8 @@
 //!
 //! 1. At the peak, up to 64 consecutive nodes are searched through by the sets of those that are done ([`window`]), for an order
 //!    whose peak is lower. That is repeated until the peak stays. So no step makes the order worse.
+//!    Where it is not proven that no order is better, the same is done from the order in which each node runs just before it
+//!    is needed ([`post_order`](mod@post_order)), if that needs less than the caller's to begin with; the better one is taken.
 //! 2. Nodes go back to where the caller had them as far as that costs nothing ([`settle`](mod@settle)).
 //! 3. Nodes that only describe memory are listed before their first reader ([`listing`]).
 //!
@@ -22,11 +24,13 @@
 mod certificate;
 #[cfg(all(test, feature = "fuzz"))]
 mod laws;
+#[cfg(feature = "json")]
 mod legality;
 mod listing;
 mod live_bytes;
 mod model;
 mod node_order;
+mod post_order;
 mod settle;
 mod window;
 
@@ -37,10 +41,11 @@ use steeve_plan::Bytes;
 
 use crate::alias::AliasRule;
 use crate::{AssignedGraph, MemoryId, PlanOptions, Reuse};
-use certificate::{least_during, section};
+use certificate::{Sections, least_during};
 use listing::listed;
 use live_bytes::{LiveProfile, UnitOrder};
 use model::{OrderModel, UnitId};
+use post_order::post_order;
 use settle::settle;
 use window::{MAX_UNITS, Window};
 
@@ -60,9 +65,9 @@ pub struct OrderSearch {
     /// By how many thousandths of the peak another order must be better to be used: more than 1% by default, since another
     /// order may cost time.
     pub least_saving: u32,
-    /// How many states the whole search may look at: a bound on time that does not depend on the machine. By default it takes
-    /// less than a second.
-    pub states: u64,
+    /// How many steps the whole search may take: a bound on time that does not depend on the machine. A step is a node that is
+    /// tried next after some others. By default it takes less than a second.
+    pub steps: u64,
 }
 
 impl Default for OrderSearch {
@@ -74,12 +79,12 @@ impl Default for OrderSearch {
 impl OrderSearch {
     /// Returns the default search.
     pub const fn new() -> Self {
-        Self { least_saving: 10, states: 1_000_000 }
+        Self { least_saving: 10, steps: 4_000_000 }
     }
 
     /// Returns a search that takes a few milliseconds at most, for a first look.
     pub const fn quick() -> Self {
-        Self { least_saving: 10, states: 10_000 }
+        Self { least_saving: 10, steps: 100_000 }
     }
 
     /// Sets by how many thousandths of the peak another order must be better to be used.
@@ -89,10 +94,10 @@ impl OrderSearch {
         self
     }
 
-    /// Sets how many states the search may look at.
+    /// Sets how many steps the search may take.
     #[must_use]
-    pub const fn with_states(mut self, states: u64) -> Self {
-        self.states = states;
+    pub const fn with_steps(mut self, steps: u64) -> Self {
+        self.steps = steps;
         self
     }
 
@@ -186,12 +191,24 @@ pub fn best_order(assigned: &AssignedGraph, options: &PlanOptions, search: &Orde
         return FoundOrder { order: own, memories: Vec::new() };
     };
     let units: Vec<UnitId> = model.units.ids().collect();
-    let mut search = Descent { model: &model, order: UnitOrder::new(&model, units), states: search.states };
-    let before: Vec<(MemoryId, u64)> = assigned.owners().map(|memory| (memory, search.peak(memory))).collect();
-    let mut at_least: Vec<u64> = before.iter().map(|(memory, peak)| search.descend(*memory, *peak, &before)).collect();
-    let limits: Vec<(MemoryId, u64)> = before.iter().map(|(memory, _)| (*memory, search.peak(*memory))).collect();
+    let order = UnitOrder::new(&model, units);
+    let sections = Sections::new(&model, &order);
+    let mut descent = Descent { model: &model, sections, order, steps: search.steps };
+    let before = descent.peaks(assigned);
+    let mut at_least = descent.descend_all(&before);
+    let mut limits = descent.peaks(assigned);
+    // A graph may list all of a kind one after the other, over more nodes than a window has.
+    let is_best = limits.iter().zip(&at_least).all(|((_, peak), least)| peak == least);
+    if !is_best && let Some((other, least)) = descent.descend_late(assigned, &before) {
+        at_least.iter_mut().zip(least).for_each(|(one, other)| *one = other.max(*one));
+        let peaks = descent.peaks(assigned);
+        match sum(&peaks) < sum(&limits) {
+            true => limits = peaks,
+            false => descent.order = other,
+        }
+    }
     if limits != before {
-        settle(&model, &mut search.order, &limits, search.states);
+        settle(&model, &mut descent.order, &limits, search.steps / 4);
     }
     let memories = before.iter().zip(&limits).zip(at_least.drain(..)).map(|((own, found), at_least)| OrderPeak {
         memory: own.0,
@@ -200,8 +217,13 @@ pub fn best_order(assigned: &AssignedGraph, options: &PlanOptions, search: &Orde
         at_least: Bytes(at_least),
     });
     let memories = memories.collect();
-    let order = if limits == before { own } else { NodeOrder::unchecked(listed(assigned, &model, &search.order)) };
+    let order = if limits == before { own } else { NodeOrder::unchecked(listed(assigned, &model, &descent.order)) };
     FoundOrder { order, memories }
+}
+
+/// Returns the bytes of all memories together.
+fn sum(peaks: &[(MemoryId, u64)]) -> u64 {
+    peaks.iter().fold(0, |sum: u64, (_, peak)| sum.saturating_add(*peak))
 }
 
 /// The most states that one window keeps.
@@ -210,40 +232,81 @@ const WINDOW_STATES: usize = 3_000;
 /// Lowers peaks, one window after another.
 struct Descent<'a> {
     model: &'a OrderModel,
+    sections: Sections,
     order: UnitOrder,
-    /// How many states may still be looked at.
-    states: u64,
+    /// How many steps may still be taken. To look at all units once is a step for each.
+    steps: u64,
 }
 
 /// What windows around a peak have shown.
 enum PeakAnswer {
-    Lowered,
+    /// The units at these places have another order.
+    Lowered(Range<usize>),
     /// No order has a lower peak.
     Proven,
     Unknown,
 }
 
 impl Descent<'_> {
-    fn peak(&self, memory: MemoryId) -> u64 {
-        LiveProfile::new(self.model, &self.order, memory).peak().0
+    fn peak(&mut self, memory: MemoryId) -> u64 {
+        self.profile(memory).peak().0
+    }
+
+    fn profile(&mut self, memory: MemoryId) -> LiveProfile {
+        self.steps = self.steps.saturating_sub(self.order.units.len() as u64);
+        LiveProfile::new(self.model, &self.order, memory)
+    }
+
+    fn peaks(&mut self, assigned: &AssignedGraph) -> Vec<(MemoryId, u64)> {
+        assigned.owners().map(|memory| (memory, self.peak(memory))).collect()
+    }
+
+    /// Lowers the peaks of all memories, none of which gets above `limits`. Returns what no order goes below in each.
+    fn descend_all(&mut self, limits: &[(MemoryId, u64)]) -> Vec<u64> {
+        limits.iter().map(|(memory, peak)| self.descend(*memory, *peak, limits)).collect()
+    }
+
+    /// Begins once more, with each unit as late as possible, if that is better than `before` to begin with. Returns the order
+    /// that was there, and what no order goes below.
+    fn descend_late(&mut self, assigned: &AssignedGraph, before: &[(MemoryId, u64)]) -> Option<(UnitOrder, Vec<u64>)> {
+        let order = UnitOrder::new(self.model, post_order(self.model));
+        let other = core::mem::replace(&mut self.order, order);
+        let peaks = self.peaks(assigned);
+        if sum(&peaks) >= sum(before) || peaks.iter().zip(before).any(|((_, peak), (_, own))| peak > own) {
+            self.order = other;
+            return None;
+        }
+        let least = self.descend_all(&peaks);
+        Some((other, least))
     }
 
     /// Lowers the peak of a memory as far as it gets. Returns what no order goes below.
     fn descend(&mut self, memory: MemoryId, own: u64, limits: &[(MemoryId, u64)]) -> u64 {
         let mut least = 0;
         loop {
-            let profile = LiveProfile::new(self.model, &self.order, memory);
+            let profile = self.profile(memory);
             least = least.max(profile.at_start);
-            let (peak, Some(place)) = profile.peak() else { return least };
+            let (peak, Some(_)) = profile.peak() else { return least };
             debug_assert!(peak <= own, "a window made the order worse");
-            least = least.max(least_during(self.model, self.order.units[place], memory));
-            if least >= peak || self.states == 0 {
-                return least;
-            }
-            match self.lower(memory, &profile, place, limits) {
-                PeakAnswer::Lowered => {}
-                PeakAnswer::Proven => return peak,
-                PeakAnswer::Unknown => return least,
+            // Layers of a model are all alike: one after the other is lowered. Behind a window nothing has changed.
+            let mut changed = 0;
+            for place in (0..profile.during.len()).filter(|place| profile.during[*place] == peak) {
+                let section = self.sections.at(place);
+                if place.saturating_sub(MAX_UNITS).max(section.start) < changed {
+                    continue;
+                }
+                let live = profile.before[section.start];
+                self.steps = self.steps.saturating_sub(section.len() as u64);
+                least =
+                    least.max(least_during(self.model, &self.order, &section, live, self.order.units[place], memory));
+                if least >= peak || self.steps == 0 {
+                    return least;
+                }
+                match self.lower(memory, &profile, place, &section, limits) {
+                    PeakAnswer::Lowered(places) => changed = places.end,
+                    PeakAnswer::Proven => return peak,
+                    PeakAnswer::Unknown => return least,
+                }
             }
         }
     }
@@ -254,27 +317,26 @@ impl Descent<'_> {
         memory: MemoryId,
         profile: &LiveProfile,
         place: usize,
+        section: &Range<usize>,
         limits: &[(MemoryId, u64)],
     ) -> PeakAnswer {
-        let section = section(self.model, &self.order, place);
         let limit = profile.during[place];
-        for window in windows(&section, place) {
-            let most = WINDOW_STATES.min(usize::try_from(self.states).unwrap_or(WINDOW_STATES));
+        for window in windows(section, place) {
             let places = Window::new(self.model, &self.order, window.clone(), memory);
-            let answer = places.search(profile.before[window.start], limit, most);
-            self.states = self.states.saturating_sub(answer.states);
+            let answer = places.search(profile.before[window.start], limit, WINDOW_STATES, self.steps);
+            self.steps = self.steps.saturating_sub(answer.steps);
             match answer.order {
-                None if answer.is_complete && window == section && is_exact(self.model, &self.order, &window) => {
+                None if answer.is_complete && window == *section && is_exact(self.model, &self.order, &window) => {
                     return PeakAnswer::Proven;
                 }
                 None => {}
                 Some(units) => {
-                    let before = self.order.clone();
+                    let before = self.order.units[window.clone()].to_vec();
                     self.order.replace(self.model, window.start, &units);
                     if limits.iter().all(|(other, limit)| *other == memory || self.peak(*other) <= *limit) {
-                        return PeakAnswer::Lowered;
+                        return PeakAnswer::Lowered(window);
                     }
-                    self.order = before;
+                    self.order.replace(self.model, window.start, &before);
                 }
             }
         }

@@ -8,7 +8,7 @@
 mod id;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign, Index, Range};
@@ -178,6 +178,8 @@ pub struct Tensors {
     overwrites: Vec<u16>,
     /// By number and slot, how many bytes below a source the result of a tensor may start; see [`Graph::may_overlap`].
     overlaps: BTreeMap<(usize, usize), Bytes>,
+    /// By number and slot, which sources of a tensor are results of the same call: the tensor's node computes them as well.
+    own_results: BTreeSet<(usize, usize)>,
 }
 
 impl Tensors {
@@ -407,6 +409,29 @@ impl Tensors {
         self.overlaps.get(&(id.index(), slot)).copied()
     }
 
+    /// Says that the source of a tensor in `slot` is a result of the same call: it has its bytes from its own place in the order
+    /// on, and is written when the tensor is.
+    pub(crate) fn mark_own_result(&mut self, id: TensorId, slot: usize) {
+        if self.has_number(id) {
+            self.own_results.insert((id.index(), slot));
+        }
+    }
+
+    /// Returns the slots of a tensor whose sources are results of the same call.
+    pub(crate) fn own_result_slots(&self, id: TensorId) -> impl Iterator<Item = usize> {
+        self.own_results.range((id.index(), 0)..=(id.index(), usize::MAX)).map(|(_, slot)| *slot)
+    }
+
+    /// Returns the other results of the call that computes a tensor: nodes before it that have bytes of their own, and are written
+    /// when the tensor is.
+    ///
+    /// # Panics
+    ///
+    /// For an id of another table, like an index.
+    pub fn own_results(&self, id: TensorId) -> impl Iterator<Item = TensorId> {
+        self.own_result_slots(id).filter_map(move |slot| self.sources(id).get(slot).copied().flatten())
+    }
+
     fn keep(&mut self, name: &str) -> Result<OtherName, GraphError> {
         if let Some(known) = self.other_ids.get(name) {
             return Ok(*known);
@@ -438,6 +463,7 @@ impl Tensors {
                 self.overwrites.pop();
             }
             drop(self.overlaps.split_off(&(tensors, 0)));
+            drop(self.own_results.split_off(&(tensors, 0)));
             let mut table = core::mem::take(&mut self.table).into_vec();
             table.truncate(tensors);
             self.table = table.into();
@@ -462,6 +488,7 @@ impl Tensors {
             && self.params(id) == other.params(id)
             && self.permitted_slots(id) == other.permitted_slots(id)
             && self.permitted_overlaps(id).eq(other.permitted_overlaps(id))
+            && self.own_result_slots(id).eq(other.own_result_slots(id))
     }
 }
 
@@ -479,6 +506,7 @@ impl Clone for Tensors {
             others: self.others.clone(),
             other_ids: self.other_ids.clone(),
             overwrites: self.overwrites.clone(),
+            own_results: self.own_results.clone(),
             overlaps: self.overlaps.clone(),
         }
     }

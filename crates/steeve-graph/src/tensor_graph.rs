@@ -168,8 +168,6 @@ pub trait TensorGraph {
 #[derive(Clone, Debug)]
 pub struct KeyedGraph<K> {
     pub(crate) assigned: AssignedGraph,
-    /// Whether some node has more than one result. Nothing may come between these.
-    pub(crate) has_more_results: bool,
     pub(crate) keys: KeyTable<K>,
 }
 

@@ -250,5 +250,6 @@ fn graphs_beside_stay_as_they_are_and_share_the_buffers() {
     assert!(fitted.plan.peak() <= Bytes(40_000));
     assert_eq!(fitted.beside[0].assigned(), &token);
     let error = fit(&assigned, &[&token], &capacity(11_000), &FitOptions::default()).unwrap_err();
-    assert!(matches!(error, FitError::TooLarge(error) if error.needed == Bytes(12_000)));
+    assert!(error.to_string().contains(" needed by graph 0 beside it; alive there: "), "{error}");
+    assert!(matches!(error, FitError::TooLarge(error) if error.needed == Bytes(12_000) && error.beside == Some(0)));
 }

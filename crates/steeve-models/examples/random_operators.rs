@@ -158,8 +158,8 @@ fn random_operator(choices: &mut Choices<'_>) -> SmallModel {
 fn write(folder: &Path, number: u64) -> Result<(), Box<dyn std::error::Error>> {
     let model = Model::read(random_operator(&mut Choices::from_seed(number)).to_bytes())?;
     let graph = TfliteGraph::new(&model, GraphOptions::default().with_overlap(KernelSet::TflmReference))?;
-    let inputs = &model.subgraphs[0].inputs;
-    let outputs = &model.subgraphs[0].outputs;
+    let inputs = &model.subgraphs()[0].inputs;
+    let outputs = &model.subgraphs()[0].outputs;
     let (x, y) = (TensorIndex::new(0, inputs[0]), TensorIndex::new(0, outputs[0]));
     let Some(distance) = graph.overlap(TfliteKey::Tensor(y), TfliteKey::Tensor(x)) else { return Ok(()) };
     let at = |distance: u64| {

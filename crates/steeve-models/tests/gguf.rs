@@ -5,7 +5,8 @@ use std::error::Error;
 
 use steeve_graph::{Bytes, Context, DataType, InputLimit};
 use steeve_models::gguf::{
-    Architecture, GgufError, GgufHeader, GgufValue, LanguageModel, ModelMemory, SessionSize, SmallGguf, StepShape,
+    Architecture, GgufError, GgufHeader, GgufValue, LanguageModel, ModelConfig, ModelMemory, SessionSize, SmallGguf,
+    StepShape,
 };
 
 fn read(bytes: &[u8]) -> Result<GgufHeader, GgufError> {
@@ -220,6 +221,13 @@ fn a_model_that_would_compute_something_else_is_refused() {
     llama(&replaced("llama.embedding_length", 64), &["token_embd.weight", "expected [64, 16]", "got [32, 16]"]);
     llama(&|file| file.number("llama.rope.dimension_count", 15), &["llama.rope.dimension_count", "even", "15"]);
     llama(&|file| file.text("llama.rope.scaling.type", "longrope"), &["llama.rope.scaling.type", "longrope"]);
+    llama(&|file| file.float("llama.rope.scaling.factor", -2.0), &["llama.rope.scaling.factor", "above 0", "-2"]);
+    let epsilon = "llama.attention.layer_norm_rms_epsilon";
+    llama(&|file| file.remove_value(epsilon), &[epsilon, "missing"]);
+    llama(&extra("blk.1.ffn_up.bias"), &["blk.1.ffn_up.bias", "expected [64]", "got [1]"]);
+    // Parts of one family are not taken from another.
+    refused(Architecture::Qwen2, &extra("rope_freqs.weight"), &["rope_freqs.weight", "not known", "qwen2"]);
+    refused(Architecture::Qwen3, &extra("blk.1.ffn_up.bias"), &["blk.1.ffn_up.bias", "not known", "qwen3"]);
     llama(&|file| file.number("split.count", 3), &["3 files"]);
     llama(&|file| file.numbers("llama.rope.dimension_count", &[16, 8]), &["the same for all layers"]);
     let other = |file: &mut SmallGguf| {
@@ -235,6 +243,47 @@ fn a_model_that_would_compute_something_else_is_refused() {
     let experts = replaced("qwen3moe.expert_used_count", 5);
     refused(Architecture::Qwen3Moe, &experts, &["expert_used_count", "at most expert_count", "got 5"]);
     refused(Architecture::Gemma3, &extra("output.bias"), &["output.bias", "not known"]);
+}
+
+/// What a file does not say is what llama.cpp takes it for.
+#[test]
+fn what_a_file_does_not_say_is_as_usual() {
+    let config = |architecture: Architecture, change: &dyn Fn(&mut SmallGguf)| {
+        let mut file = SmallGguf::language_model(architecture, 1);
+        change(&mut file);
+        ModelConfig::of(&read(&file.to_bytes()).unwrap()).unwrap()
+    };
+    for architecture in Architecture::ALL {
+        assert_eq!(config(architecture, &|_| ()).rope.freq_base, 1e4, "{architecture}");
+    }
+    // No family of these has a scale of its own.
+    let scaled = |file: &mut SmallGguf| file.float("llama.attention.scale", 7.0);
+    assert_eq!(config(Architecture::Llama, &scaled), config(Architecture::Llama, &|_| ()));
+    // The experts that a token uses share the length of the whole: 64 among 2.
+    let silent = |file: &mut SmallGguf| file.remove_value("qwen3moe.expert_feed_forward_length");
+    assert_eq!(config(Architecture::Qwen3Moe, &silent).hidden, 32);
+}
+
+/// Biases that a family may have are weights like all others, and change what is said.
+#[test]
+fn biases_of_a_family_are_taken() {
+    for (architecture, name, length) in [
+        (Architecture::Llama, "blk.1.ffn_gate.bias", 64),
+        (Architecture::Llama, "blk.0.ffn_up.bias", 64),
+        (Architecture::Llama, "blk.1.ffn_down.bias", 32),
+        (Architecture::Llama, "blk.1.attn_output.bias", 32),
+        (Architecture::Qwen2, "output.bias", 16),
+    ] {
+        let mut file = SmallGguf::language_model(architecture, 1);
+        let size = SessionSize::new(64, 16);
+        let nodes = |file: &SmallGguf| {
+            let memory = ModelMemory::plan(&read(&file.to_bytes()).unwrap(), size, 0).unwrap();
+            (memory.prompt.graph().nodes().len(), memory.devices[0].weights)
+        };
+        let (without, weights) = nodes(&file);
+        file.tensor(name, DataType::F32, &[length], &vec![0; 4 * length as usize]);
+        assert_eq!(nodes(&file), (without + 1, Bytes(weights.0 + 4 * length)), "{name}");
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn a_file_that_is_cut_off_is_an_error_wherever_it_is_cut() {
     for length in 8..file.len() {
         match Model::read(&file[..length]) {
             // Nothing but padding is missing.
-            Ok(model) => assert_eq!(model.subgraphs, whole.subgraphs, "{length}"),
+            Ok(model) => assert_eq!(model.subgraphs(), whole.subgraphs(), "{length}"),
             Err(error) => assert!(matches!(error, TfliteError::OutOfBounds { .. }), "{length}: {error}"),
         }
     }
@@ -160,9 +160,9 @@ fn a_record_that_was_written_is_read_again_and_nothing_else_changes() {
     );
     let again = Model::read(written.clone()).unwrap();
     assert_eq!(HeadRecord::of(&again).unwrap(), Some(record.clone()));
-    assert_eq!((&again.subgraphs, &again.operator_codes), (&model.subgraphs, &model.operator_codes));
-    assert_eq!(again.metadata[0], model.metadata[0]);
-    for range in again.buffers.iter().filter_map(|buffer| buffer.data.clone()) {
+    assert_eq!((again.subgraphs(), again.operator_codes()), (model.subgraphs(), model.operator_codes()));
+    assert_eq!(again.metadata()[0], model.metadata()[0]);
+    for range in again.buffers().iter().filter_map(|buffer| buffer.data.clone()) {
         assert_eq!(range.start % 16, 0, "data are aligned as TFLite wants it");
     }
     assert_eq!(again.with_record(&record).unwrap(), written, "the same record gives the same bytes");
@@ -184,7 +184,7 @@ fn a_record_of_another_length_is_replaced() {
     assert_eq!(report.faults, [RecordFault::Count { expected: 2, got: 1 }]);
     let record = HeadRecord::new(&model, &[Some(0), Some(64)]).unwrap();
     let again = Model::read(model.with_record(&record).unwrap()).unwrap();
-    assert_eq!((again.metadata.len(), again.buffers.len()), (1, model.buffers.len()));
+    assert_eq!((again.metadata().len(), again.buffers().len()), (1, model.buffers().len()));
     assert_eq!(HeadRecord::of(&again).unwrap(), Some(record));
 }
 
@@ -203,7 +203,7 @@ fn an_offset_that_no_record_can_have_is_an_error() {
 fn data_behind_the_tables_stay_where_their_offsets_say() {
     let small = SmallModel::large(&[64, 32], &[5; 100]);
     let model = Model::read(small).unwrap();
-    let weights = model.subgraphs[0].tensors.last().unwrap();
+    let weights = model.subgraphs()[0].tensors.last().unwrap();
     assert_eq!(model.data(weights), Some(&[5; 100][..]));
     let record = HeadRecord::new(&model, &[Some(0), Some(64), None]).unwrap();
     let again = Model::read(model.with_record(&record).unwrap()).unwrap();

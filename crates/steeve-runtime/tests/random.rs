@@ -19,8 +19,8 @@ use steeve_device::{
 };
 use steeve_graph::fuzz::{Choices, random_graph, scrambled_graph};
 use steeve_graph::{
-    Assignment, Graph, GraphParts, GraphStrategy, Id, Layout, MemoryId, PlanOptions, Reuse, Tensor, TensorId, Unread,
-    View,
+    Assignment, Graph, GraphParts, GraphStrategy, Id, Layout, MemoryId, Order, OrderSearch, PlanOptions, Reuse, Tensor,
+    TensorId, Unread, View,
 };
 use steeve_runtime::{AllocError, AllocOptions, Allocation, GraphAllocator, Replan, SmallGraphs};
 
@@ -46,8 +46,9 @@ fn every_state_of_every_allocator_replays() {
     }
     println!("{seen:?}");
     // The test is worth something only if all of this happens often.
-    let Seen { allocated, grown, failed, unreserved, recovered, kept, stale, padded, chunked } = seen;
-    for count in [allocated, grown, failed, unreserved, kept, stale, padded, chunked] {
+    let Seen { allocated, grown, failed, unreserved, recovered, kept, stale, padded, chunked, reordered, shared } =
+        seen;
+    for count in [allocated, grown, failed, unreserved, kept, stale, padded, chunked, reordered, shared] {
         assert!(count > 300, "{seen:?}");
     }
     assert!(recovered > 200, "{seen:?}");
@@ -65,6 +66,8 @@ struct Seen {
     stale: u32,
     padded: u32,
     chunked: u32,
+    reordered: u32,
+    shared: u32,
 }
 
 /// A graph at several sizes, and where it goes.
@@ -79,6 +82,7 @@ struct World {
     ledgers: Vec<Option<Ledger>>,
     faulty: Vec<DiscreteDevice>,
     allocator: GraphAllocator,
+    order: Order,
     /// Handles from before, with an input that was written and its contents.
     handles: Vec<(Allocation, TensorId, Vec<u8>)>,
     writes: u8,
@@ -107,8 +111,9 @@ impl World {
             memories.push(memory);
             ledgers.push(ledger);
         }
-        let allocator = GraphAllocator::with_buffers(memories.clone()).unwrap().with_options(options(choices));
-        Self { memories, ledgers, faulty, allocator, handles: Vec::new(), writes: 0 }
+        let order = choices.pick(&Order::ALL).unwrap();
+        let allocator = GraphAllocator::with_buffers(memories.clone()).unwrap().with_options(options(choices, order));
+        Self { memories, ledgers, faulty, allocator, order, handles: Vec::new(), writes: 0 }
     }
 
     fn step(&mut self, choices: &mut Choices<'_>, sizes: &Sizes, seen: &mut Seen, seed: u64) {
@@ -174,6 +179,12 @@ impl World {
         let (assignment, options) = (plan.assigned().assignment(), plan.options());
         let laws = Laws { memories: &self.memories, assignment, options, bindings };
         laws.check(allocation).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", plan.assigned()));
+        let is_reordered = allocation.in_run_order().unwrap().nodes() != allocation.graph().nodes();
+        if shares_written_bytes(allocation.graph(), bindings) {
+            assert!(!is_reordered, "seed {seed}: reordered, but external tensors share bytes\n{}", plan.assigned());
+            seen.shared += u32::from(self.order == Order::Best);
+        }
+        seen.reordered += u32::from(is_reordered);
         for buffer in allocation.buffers() {
             assert!(buffer.memory().max_size().is_none_or(|max| buffer.size() <= max), "seed {seed}");
         }
@@ -244,10 +255,13 @@ fn spec(choices: &mut Choices<'_>) -> MemorySpec {
     spec
 }
 
-fn options(choices: &mut Choices<'_>) -> AllocOptions {
+fn options(choices: &mut Choices<'_>, order: Order) -> AllocOptions {
     let reuse = choices.pick(&[Reuse::Extended, Reuse::Extended, Reuse::Ggml, Reuse::None]).unwrap();
     let unread = choices.pick(&[Unread::Keep, Unread::Free]).unwrap();
+    // A saving of a byte is enough.
+    let search = OrderSearch::default().with_least_saving(0);
     let plan = PlanOptions::new(GraphStrategy::Fast).with_reuse(reuse).with_unread(unread);
+    let plan = plan.with_order(order).with_order_search(search);
     let replan = choices.pick(&[Replan::OneMemory, Replan::Always, Replan::Never]).unwrap();
     let small_graphs = choices.pick(&[SmallGraphs::SharePlan, SmallGraphs::OwnPlan]).unwrap();
     let options = AllocOptions::new().with_plan(plan).with_replan(replan).with_plans(1 + choices.below(4));
@@ -261,7 +275,11 @@ fn sizes_of(choices: &mut Choices<'_>, memories: usize) -> Sizes {
     let fold = |list: &[MemoryId]| list.iter().map(|it| MemoryId::from_index(it.index() % memories).unwrap()).collect();
     let assignment = Assignment { leafs: fold(&assignment.leafs), nodes: fold(&assignment.nodes) };
     let larger = [2, 3].into_iter().filter_map(|times| stretched(graph, times));
-    let graphs = std::iter::once(graph.clone()).chain(larger).map(|graph| (graph.clone(), bound(&graph))).collect();
+    let mut graphs = Vec::new();
+    for graph in std::iter::once(graph.clone()).chain(larger) {
+        let share = if choices.once_in(3) { Share::Bytes } else { Share::Nothing };
+        graphs.push((graph.clone(), bound(&graph, share)));
+    }
     Sizes { graphs, assignment }
 }
 
@@ -281,14 +299,46 @@ fn stretched(graph: &Graph, times: u64) -> Option<Graph> {
     parts.finish().ok()
 }
 
+/// Whether external tensors have bytes in common.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    Nothing,
+    Bytes,
+}
+
 /// Every external tensor somewhere in one large buffer.
-fn bound(graph: &Graph) -> Bindings {
+fn bound(graph: &Graph, share: Share) -> Bindings {
     let weights = memory(&NullDevice::new("weights"));
     let buffer = SharedBuffer::allocate(&weights, Bytes(1 << 40), Usage::Weights).unwrap();
     let (mut bindings, mut offset) = (Bindings::new(), 0);
     for (id, tensor) in graph.tensors().pairs().filter(|(_, tensor)| tensor.external) {
         bindings.bind(id, &buffer, Offset(offset), tensor.nbytes()).unwrap();
-        offset += tensor.nbytes().0;
+        offset += if share == Share::Bytes { 0 } else { tensor.nbytes().0 };
     }
     bindings
+}
+
+/// Returns whether an external tensor that nodes write into has a byte in common with one that they only read.
+fn shares_written_bytes(graph: &Graph, bindings: &Bindings) -> bool {
+    let is_written = |root: TensorId| {
+        graph.nodes().iter().any(|node| graph.root(*node) == root && !graph.tensor(*node).op.writes_nothing())
+    };
+    let range = |tensor: TensorId| {
+        let start = bindings.get(tensor).unwrap().offset.0;
+        start..start + graph.tensor(tensor).nbytes().0
+    };
+    let touched = |tensor: TensorId| {
+        graph.nodes().iter().chain(graph.leafs()).any(|it| {
+            graph.root(*it) == tensor || graph.sources(*it).iter().flatten().any(|it| graph.root(*it) == tensor)
+        })
+    };
+    let external: Vec<TensorId> =
+        graph.tensors().ids().filter(|id| graph.tensor(*id).external && touched(*id)).collect();
+    let overlap = |one: TensorId, other: TensorId| {
+        let (one, other) = (range(one), range(other));
+        one.start.max(other.start) < one.end.min(other.end)
+    };
+    external
+        .iter()
+        .any(|one| is_written(*one) && external.iter().any(|other| !is_written(*other) && overlap(*one, *other)))
 }

@@ -243,18 +243,17 @@ impl Model {
         context.set_output(scores)?;
         let mut graph = Graph::from_outputs(context, &[scores])?;
         if self.size.capacity != u64::MAX && count > 1 {
-            graph = self.fitted(graph)?;
+            graph = self.fitted(graph, &FitOptions::default())?;
         }
         Ok(Step { count, keys, tokens, positions, mask, scores, graph })
     }
 
-    /// Returns a graph that computes the same as that of a prompt within the capacity. Its leafs and its scores have the ids of
-    /// the context.
-    fn fitted(&self, graph: Graph) -> Result<Graph, Failure> {
+    /// Returns a graph that computes the same within the capacity. Its leafs and its scores have the ids of the context.
+    fn fitted(&self, graph: Graph, options: &FitOptions) -> Result<Graph, Failure> {
         // No device demands more.
         let memory = Memory::new("memory", Align::new(256)?);
         let capacity = [(MemoryId::FIRST, Bytes(self.size.capacity))];
-        let fitted = fit(&AssignedGraph::single(graph, memory), &[], &capacity, &FitOptions::default())?;
+        let fitted = fit(&AssignedGraph::single(graph, memory), &[], &capacity, options)?;
         Ok(fitted.graph.into_graph())
     }
 
@@ -334,6 +333,10 @@ fn reserve(
     context.rewind(mark)?;
     let token = model.graph(context, 1, size.context)?.graph;
     context.rewind(mark)?;
+    if size.capacity != u64::MAX {
+        // It stays as it is, beside that of the prompt.
+        model.fitted(token.clone(), &FitOptions::default().with_most_parts(1))?;
+    }
     scheduler.reserve_all([(&prompt, weights), (&token, weights)])?;
     let mut accounted: u64 = weights.iter().map(|(_, address)| address.size.get()).sum();
     println!("weights and caches  {accounted:>12} bytes");

@@ -176,7 +176,9 @@ pub struct DoesNotFit {
     pub capacity: Bytes,
     /// How much is needed at least, as far as was found.
     pub needed: Bytes,
-    /// What is alive where most is, largest first.
+    /// The graph that needs most, if it is one of those beside.
+    pub beside: Option<usize>,
+    /// What is alive in it where most is, largest first.
     pub alive: Vec<(TensorId, String, Bytes)>,
     /// The smallest graph and plan.
     pub smallest: Fitted,
@@ -186,8 +188,11 @@ impl core::error::Error for DoesNotFit {}
 
 impl fmt::Display for DoesNotFit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, capacity, needed, alive, .. } = self;
+        let Self { name, capacity, needed, beside, alive, .. } = self;
         write!(f, "memory {}: too small: {capacity} bytes available, at least {needed} needed", Clipped(name))?;
+        if let Some(graph) = beside {
+            write!(f, " by graph {graph} beside it")?;
+        }
         let mut before = "; alive there: ";
         for (id, name, bytes) in alive.iter().take(4) {
             match name.is_empty() {
@@ -382,9 +387,13 @@ impl Fitting<'_> {
         let fitted = Fitted { graph: plan.assigned().clone(), plan, beside: self.beside, steps: self.steps };
         let Some((memory, capacity, needed)) = over else { return Ok(fitted) };
         let name = self.graph.memories()[memory].name.clone();
-        let largest = fitted.beside.iter().chain([&fitted.plan]).max_by_key(|plan| peak_in(plan, memory));
-        let alive = largest.map_or_else(Vec::new, |plan| alive_at_peak(plan, memory));
-        Err(FitError::TooLarge(Box::new(DoesNotFit { memory, name, capacity, needed, alive, smallest: fitted })))
+        let beside = fitted.beside.iter().enumerate().map(|(graph, plan)| (Some(graph), plan));
+        let plans = beside.chain([(None, &fitted.plan)]);
+        let largest = plans.max_by_key(|(_, plan)| peak_in(plan, memory));
+        let (beside, alive) =
+            largest.map_or((None, Vec::new()), |(beside, plan)| (beside, alive_at_peak(plan, memory)));
+        let smallest = fitted;
+        Err(FitError::TooLarge(Box::new(DoesNotFit { memory, name, capacity, needed, beside, alive, smallest })))
     }
 }
 

@@ -23,6 +23,9 @@ use crate::{GraphPlan, MemoryId, Op, Reuse, TensorId};
 /// How many of the narrowest points on each side of a node a chain may begin and end at.
 const ENDS: usize = 6;
 
+/// How far from a node a chain may begin and end. Layers have fewer nodes, and a chain over several of them needs no less.
+const REACH: usize = 256;
+
 /// How many of the largest tensors at a node are tried as the ones to be split.
 const SEEDS: usize = 3;
 
@@ -126,16 +129,24 @@ impl<'a> TileSearch<'a> {
         let mut hot: Vec<usize> = (0..self.alive.len()).filter(|at| self.alive[*at] > target).collect();
         hot.sort_by_key(|at| (core::cmp::Reverse(self.alive[*at]), *at));
         let mut floor = self.edges;
+        // Where each chain starts and ends.
+        let mut ranges: BTreeMap<usize, usize> =
+            taken.iter().map(|it| it.chain.nodes()).map(|nodes| (nodes.start, nodes.end)).collect();
         for at in hot {
-            let all = || taken.iter().chain(&found).map(|it| it.chain.nodes());
-            if all().any(|nodes| nodes.contains(&at)) {
+            // More is alive elsewhere, whatever is done here.
+            if floor > target && self.alive[at] <= floor {
+                break;
+            }
+            let start = ranges.range(..=at).next_back().map_or(0, |(_, end)| *end);
+            if start > at {
                 continue;
             }
-            let start = all().map(|nodes| nodes.end).filter(|end| *end <= at).max().unwrap_or(0);
-            let end = all().map(|nodes| nodes.start).filter(|start| *start > at).min().unwrap_or(self.alive.len());
+            let end = ranges.range(at..).next().map_or(self.alive.len(), |(start, _)| *start);
+            let (start, end) = (start.max(at.saturating_sub(REACH)), end.min(at + REACH));
             match self.best_at(at, &(start..end), target) {
                 Some(chain) => {
                     floor = floor.max(chain.bytes.get());
+                    ranges.insert(chain.chain.nodes().start, chain.chain.nodes().end);
                     found.push(chain);
                 }
                 None => floor = floor.max(self.alive[at]),
@@ -250,25 +261,25 @@ impl<'a> TileSearch<'a> {
             .filter(|root| !chain.results.contains(root))
             .filter_map(|root| Some((*root, *self.chains.users[*root].last()?)))
             .collect();
+        let mut dying: BTreeMap<usize, u64> = BTreeMap::new();
+        for (root, end) in &last {
+            *dying.entry(*end).or_default() += self.size(*root);
+        }
+        let dying = |at: usize| dying.get(&at).copied().unwrap_or(0);
         let (mut alive, mut most) = (0u64, 0u64);
         for at in chain.nodes() {
             let node = graph.nodes()[at];
             if graph.tensor(node).op == Op::None || !last.contains_key(&graph.root(node)) {
-                alive = alive.saturating_sub(self.dying(&last, at));
+                alive = alive.saturating_sub(dying(at));
                 continue;
             }
             if graph.root(node) == node && !graph.tensor(node).op.writes_nothing() {
                 alive = alive.saturating_add(self.size(node));
                 most = most.max(alive.saturating_sub(self.overwritten(&last, at)));
             }
-            alive = alive.saturating_sub(self.dying(&last, at));
+            alive = alive.saturating_sub(dying(at));
         }
         most
-    }
-
-    /// Returns the bytes of the roots that are used for the last time at a node.
-    fn dying(&self, last: &BTreeMap<TensorId, usize>, at: usize) -> u64 {
-        last.iter().filter(|(_, end)| **end == at).map(|(root, _)| self.size(*root)).sum()
     }
 
     /// Returns the bytes of a dying root that a node writes its result over.

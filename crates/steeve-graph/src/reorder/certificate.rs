@@ -12,85 +12,124 @@
 //!       c   o   ->  ..c   d..
 //! ```
 
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
-
-use steeve_plan::{Id, IdVec};
 
 use super::live_bytes::UnitOrder;
 use super::model::{OrderModel, RootId, UnitId};
 use crate::MemoryId;
 
-/// Returns the least number of bytes of a memory that are live during `unit`, in whatever order. O(edges).
-pub(super) fn least_during(model: &OrderModel, unit: UnitId, memory: MemoryId) -> u64 {
-    let ordered = RunNeighbours::new(model, unit);
-    let mut is_made: IdVec<RootId, bool> = model.roots.iter().map(|root| root.is_early).collect::<Vec<_>>().into();
-    let mut is_needed: IdVec<RootId, bool> = vec![false; model.roots.len()].into();
-    for id in model.units.ids() {
-        if id == unit || ordered.precedes[id] {
-            model.units[id].makes.into_iter().for_each(|root| is_made[root] = true);
-        }
-        if ordered.follows[id] {
-            model.uses(id).iter().for_each(|root| is_needed[*root] = true);
+/// Returns the least number of bytes of a memory that are live during `unit`, in whatever order. `section` has its place, and
+/// `live` bytes are live before that. O(edges of the section).
+pub(super) fn least_during(
+    model: &OrderModel,
+    order: &UnitOrder,
+    section: &Range<usize>,
+    live: u64,
+    unit: UnitId,
+    memory: MemoryId,
+) -> u64 {
+    let ordered = SectionNeighbours::new(model, order, section, unit);
+    let mut touched: BTreeMap<RootId, TouchedRoot> = BTreeMap::new();
+    for place in section.clone() {
+        let id = order.units[place];
+        let (is_done, is_later) =
+            (id == unit || ordered.precedes[place - section.start], ordered.follows[place - section.start]);
+        for root in model.uses(id).iter().filter(|root| model.roots[**root].memory == memory) {
+            let is_needed =
+                model.roots[*root].is_kept || order.last[*root].is_some_and(|last| last as usize >= section.end);
+            let it = touched.entry(*root).or_insert(TouchedRoot { is_before: true, is_made: true, is_needed });
+            it.is_needed |= is_later;
+            if model.units[id].makes == Some(*root) {
+                (it.is_before, it.is_made) = (false, is_done);
+            }
         }
     }
-    let may_die = |root: RootId| !model.roots[root].is_kept && !is_needed[root];
-    let in_memory = |root: &RootId| model.roots[*root].memory == memory;
-    let makes_here = model.units[unit].makes.as_ref().is_some_and(in_memory);
+    let may_die = |root: RootId| touched.get(&root).is_some_and(|it| !it.is_needed);
+    let makes_here = model.units[unit].makes.is_some_and(|root| model.roots[root].memory == memory);
     // Whichever is chosen, it saves no more than the largest.
     let savings = model.savings(unit).iter().filter(|saving| makes_here && may_die(saving.root));
     let saved = savings.map(|saving| saving.bytes).max().unwrap_or(0);
     let uses = model.uses(unit);
-    let is_live = |root: &RootId| {
-        let it = &model.roots[*root];
-        it.memory == memory && is_made[*root] && (is_needed[*root] || it.is_kept || uses.contains(root))
+    let sum = |is: &dyn Fn(&RootId, &TouchedRoot) -> bool| -> u64 {
+        touched.iter().filter(|(root, it)| is(root, it)).map(|(root, _)| model.roots[*root].size).sum()
     };
-    let live: u64 = model.roots.ids().filter(is_live).map(|root| model.roots[root].size).sum();
-    live.saturating_sub(saved)
+    let beside = live.saturating_sub(sum(&|_, it| it.is_before));
+    (beside + sum(&|root, it| it.is_made && (it.is_needed || uses.contains(root)))).saturating_sub(saved)
 }
 
-/// Which units come before and after one, whatever the order.
-struct RunNeighbours {
-    precedes: IdVec<UnitId, bool>,
-    follows: IdVec<UnitId, bool>,
+/// What is known of a root that a section touches.
+struct TouchedRoot {
+    /// Whether it is there before the section.
+    is_before: bool,
+    /// Whether it is there at the unit, whatever the order.
+    is_made: bool,
+    /// Whether it is needed behind the unit, whatever the order.
+    is_needed: bool,
 }
 
-impl RunNeighbours {
-    fn new(model: &OrderModel, unit: UnitId) -> Self {
-        let run = run_of(model, unit.index());
-        let mark = |units: Range<usize>| -> IdVec<UnitId, bool> {
-            (0..model.units.len()).map(|index| units.contains(&index)).collect::<Vec<_>>().into()
-        };
-        // All other runs are where they are.
-        let (mut precedes, mut follows) = (mark(0..run.start), mark(run.end..model.units.len()));
-        mark_reached(&mut precedes, unit, |unit| model.before(unit));
-        mark_reached(&mut follows, unit, |unit| model.after(unit));
+/// Which units of a section come before and after one, whatever the order; by their places in it. All other units are where
+/// they are.
+struct SectionNeighbours {
+    precedes: Vec<bool>,
+    follows: Vec<bool>,
+}
+
+impl SectionNeighbours {
+    fn new(model: &OrderModel, order: &UnitOrder, section: &Range<usize>, unit: UnitId) -> Self {
+        let precedes = reached(order, section, unit, |unit| model.before(unit));
+        let follows = reached(order, section, unit, |unit| model.after(unit));
         Self { precedes, follows }
     }
 }
 
-fn mark_reached<'m>(marks: &mut IdVec<UnitId, bool>, start: UnitId, next: impl Fn(UnitId) -> &'m [UnitId]) {
-    let mut path = vec![start];
+fn reached<'m>(
+    order: &UnitOrder,
+    section: &Range<usize>,
+    start: UnitId,
+    next: impl Fn(UnitId) -> &'m [UnitId],
+) -> Vec<bool> {
+    let (mut marks, mut path) = (vec![false; section.len()], vec![start]);
     while let Some(unit) = path.pop() {
         for &other in next(unit) {
-            if !core::mem::replace(&mut marks[other], true) {
+            let place = order.place[other] as usize;
+            if section.contains(&place) && !core::mem::replace(&mut marks[place - section.start], true) {
                 path.push(other);
             }
         }
     }
+    marks
 }
 
-/// Returns the run of a unit, or of a place: runs stay where they are.
-pub(super) fn run_of(model: &OrderModel, place: usize) -> Range<usize> {
-    let index = model.runs.partition_point(|run| run.end <= place);
-    model.runs.get(index).cloned().unwrap_or(place..place + 1)
+/// The places between two cuts, or the ends of a run: the units there are done there in whatever order.
+pub(super) struct Sections {
+    /// Where each section starts, and the end of the last.
+    bounds: Vec<usize>,
 }
 
-/// Returns the places between two cuts, or the ends of its run, around `place`. Units of other places are done before or after
-/// these, in whatever order. O(edges of the run).
-pub(super) fn section(model: &OrderModel, order: &UnitOrder, place: usize) -> Range<usize> {
-    let run = run_of(model, place);
+impl Sections {
+    /// Finds all cuts. O(edges).
+    pub(super) fn new(model: &OrderModel, order: &UnitOrder) -> Self {
+        let mut bounds = vec![0];
+        for run in &model.runs {
+            bounds.extend(cuts(model, order, run).map(|cut| cut + 1));
+            bounds.push(run.end);
+        }
+        bounds.dedup();
+        Self { bounds }
+    }
+
+    /// Returns the section of a place.
+    pub(super) fn at(&self, place: usize) -> Range<usize> {
+        let index = self.bounds.partition_point(|bound| *bound <= place);
+        self.bounds[index - 1]..self.bounds.get(index).copied().unwrap_or(place + 1)
+    }
+}
+
+/// Returns the places of a run whose unit all others come before or after, in whatever order.
+fn cuts(model: &OrderModel, order: &UnitOrder, run: &Range<usize>) -> impl Iterator<Item = usize> {
     let at = |unit: &UnitId| order.place[*unit] as usize;
     let units = || run.clone().map(|place| order.units[place]);
     // Each must be waited for by one up to the cut, and wait for one from the cut on.
@@ -104,12 +143,10 @@ pub(super) fn section(model: &OrderModel, order: &UnitOrder, place: usize) -> Ra
     for index in (1..waits_for.len()).rev() {
         waits_for[index - 1] = waits_for[index - 1].min(waits_for[index]);
     }
-    let is_cut = |place: &usize| {
-        let index = place - run.start;
+    let start = run.start;
+    run.clone().filter(move |place| {
+        let index = place - start;
         let is_end = index == 0 || needed_by[index - 1] <= *place;
         is_end && waits_for.get(index + 1).is_none_or(|least| least.is_some_and(|least| least >= *place))
-    };
-    let start = (run.start..place).rev().find(is_cut).map_or(run.start, |cut| cut + 1);
-    let end = (place..run.end).find(is_cut).map_or(run.end, |cut| cut + 1);
-    start..end
+    })
 }

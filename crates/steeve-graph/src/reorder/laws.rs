@@ -3,6 +3,8 @@
 //! graphs are tried.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -99,26 +101,23 @@ fn live_peaks(assigned: &AssignedGraph, unread: Unread) -> BTreeMap<MemoryId, u6
     live.into_iter().map(|(memory, steps)| (memory, most(steps))).collect()
 }
 
-/// Returns a graph; none that describes a result that no node computes, whose bytes nothing ever makes.
 fn some_graph(choices: &mut Choices<'_>) -> AssignedGraph {
-    loop {
-        let assigned = if choices.once_in(4) { scrambled_graph(choices) } else { random_graph(choices) };
-        let graph = assigned.graph();
-        let touched =
-            graph.nodes().iter().flat_map(|node| graph.sources(*node).iter().copied().flatten().chain([*node]));
-        let is_made = |root: TensorId| {
-            let it = graph.tensor(root);
-            it.op == Op::None || it.flags.is_input() || graph.leafs().contains(&root) || graph.nodes().contains(&root)
-        };
-        if touched.into_iter().all(|tensor| is_made(graph.root(tensor))) {
-            return assigned;
-        }
-    }
+    if choices.once_in(4) { scrambled_graph(choices) } else { random_graph(choices) }
+}
+
+/// Returns whether a graph only describes results that nodes compute. Of others it is not known when their bytes are needed.
+fn is_all_made(graph: &Graph) -> bool {
+    let touched = graph.nodes().iter().flat_map(|node| graph.sources(*node).iter().copied().flatten().chain([*node]));
+    let is_made = |root: TensorId| {
+        let it = graph.tensor(root);
+        it.op == Op::None || it.flags.is_input() || graph.leafs().contains(&root) || graph.nodes().contains(&root)
+    };
+    touched.into_iter().all(|tensor| is_made(graph.root(tensor)))
 }
 
 #[test]
 fn every_node_reads_what_it_read_before_and_no_memory_needs_more() {
-    let (mut moved, mut lower, mut exact) = (0, 0, 0);
+    let (mut moved, mut lower, mut exact, mut unmade) = (0, 0, 0, 0);
     for seed in 0..2500 {
         let mut choices = Choices::from_seed(seed);
         let assigned = some_graph(&mut choices);
@@ -143,12 +142,19 @@ fn every_node_reads_what_it_read_before_and_no_memory_needs_more() {
                 assert_eq!(assigned.assignment().nodes[one], assigned.assignment().nodes[later], "seed {seed}");
             }
         }
+        moved += u32::from(!found.order.is_own());
+        if !is_all_made(graph) {
+            assert!(found.memories.iter().all(|it| it.found <= it.own), "seed {seed}\n{assigned}");
+            unmade += 1;
+            continue;
+        }
         let (own_live, live) = (live_peaks(&assigned, unread), live_peaks(&ordered, unread));
         for it in &found.memories {
             assert!(it.at_least <= it.found && it.found <= it.own, "seed {seed}: {it:?}\n{assigned}");
-            // What overlapping results save is only estimated, if alignment adds to their sizes.
+            // What overlapping results save is only estimated: alignment adds to their sizes, and a source may be written over
+            // something larger.
             if graph.nodes().iter().any(|node| graph.tensors().permitted_overlaps(*node).next().is_some()) {
-                assert!(it.found.0 <= live[&it.memory], "seed {seed}: {it:?}\n{assigned}\n{ordered}");
+                assert!(it.at_least.0 <= live[&it.memory], "seed {seed}: {it:?}\n{assigned}\n{ordered}");
                 continue;
             }
             assert!(live[&it.memory] <= own_live[&it.memory], "seed {seed}: {it:?}\n{assigned}\n{ordered}");
@@ -156,10 +162,12 @@ fn every_node_reads_what_it_read_before_and_no_memory_needs_more() {
             exact += 1;
             lower += u32::from(it.found < it.own);
         }
-        moved += u32::from(!found.order.is_own());
     }
     std::println!("{moved} graphs in another order, {lower} memories with less");
-    assert!(moved > 200 && lower > 100 && exact > 1000, "{moved} graphs, {lower} memories, {exact} exact");
+    assert!(
+        unmade > 10 && moved > 200 && lower > 100 && exact > 1000,
+        "{unmade} unmade, {moved} graphs, {lower} memories, {exact} exact"
+    );
 }
 
 /// Calls `visit` with orders of units that keep what must be kept, at most `most` of them. Returns whether those are all.
@@ -215,7 +223,7 @@ fn what_no_order_goes_below_is_true_of_all_orders_of_small_graphs() {
         let assigned = some_graph(&mut choices);
         let unread = Unread::ALL[choices.below(3)];
         let model = OrderModel::new(&assigned, AliasRule::Extended, unread).expect("small");
-        if !(3..=9).contains(&model.units.len()) {
+        if !(3..=9).contains(&model.units.len()) || !is_all_made(assigned.graph()) {
             continue;
         }
         let mut least: BTreeMap<MemoryId, u64> = assigned.owners().map(|memory| (memory, u64::MAX)).collect();
@@ -246,6 +254,35 @@ fn what_no_order_goes_below_is_true_of_all_orders_of_small_graphs() {
     std::println!("{orders} orders; {graphs} memories: {gains} gain, {reached} at the best order, {proven} proven");
     assert!(graphs > 100 && gains > 10, "{graphs} graphs, {gains} gain");
     assert!(reached * 100 >= graphs * 98, "{reached} of {graphs}");
+}
+
+#[test]
+fn what_is_made_long_before_it_is_read_is_made_late() {
+    // All made first, and read in another order: more than a window has.
+    let count = 500;
+    let made: String = (0..count).map(|i| format!("a{i} = repeat f32[256] x\n")).collect();
+    let read: String =
+        (0..count).map(|i| format!("b{i} = sum_rows a{}; c{} = add c{i} b{i}\n", i * 77 % count, i + 1)).collect();
+    let assigned: AssignedGraph = format!("x = input 64; c0 = input 1\n{made}{read}").parse().expect("a graph");
+    let found = best_order(&assigned, &PlanOptions::default(), &OrderSearch::default());
+    let (own, best) = found.peaks();
+    assert!(best.0 * 100 < own.0, "{best} of {own}");
+}
+
+#[test]
+fn the_last_layer_of_many_is_lowered_as_the_first_is() {
+    let layer = |i: usize| {
+        format!(
+            "w{i} = repeat f32[4096] x{i}; a{i} = repeat f32[4096] x{i}; b{i} = sum_rows a{i}
+            y{i} = add w{i} b{i}; s{i} = sum_rows y{i}; x{} = add x{i} s{i}\n",
+            i + 1
+        )
+    };
+    let text: String = (0..3000).map(layer).collect();
+    let assigned: AssignedGraph = format!("x0 = input 64\n{text}").parse().expect("a graph");
+    let found = best_order(&assigned, &PlanOptions::default(), &OrderSearch::default());
+    let (own, best) = found.peaks();
+    assert!(found.is_best() && best.0 * 10 < own.0 * 6, "{best} of {own}");
 }
 
 #[test]

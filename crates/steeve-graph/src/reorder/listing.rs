@@ -37,6 +37,8 @@ struct NodeListing<'a> {
     position_of: Vec<Option<u32>>,
     is_unit: Vec<bool>,
     is_listed: Vec<bool>,
+    /// What waits to be listed until a description has been.
+    is_waiting: Vec<bool>,
     positions: Vec<u32>,
 }
 
@@ -50,7 +52,8 @@ impl<'a> NodeListing<'a> {
         let mut is_unit = vec![false; count];
         model.units.iter().for_each(|unit| is_unit[unit.position] = true);
         let positions = Vec::with_capacity(count);
-        Self { graph, position_of, is_unit, is_listed: vec![false; count], positions }
+        let (is_listed, is_waiting) = (vec![false; count], vec![false; count]);
+        Self { graph, position_of, is_unit, is_listed, is_waiting, positions }
     }
 
     /// Returns the positions of the nodes that a node is made of.
@@ -69,8 +72,11 @@ impl<'a> NodeListing<'a> {
                 path.pop();
                 continue;
             }
-            let is_open = |part: &usize| !self.is_unit[*part] && !self.is_listed[*part] && run.contains(part);
-            let next = self.parts(position).find(|part| is_open(part) && !path.contains(part));
+            self.is_waiting[position] = true;
+            let is_open = |part: &usize| {
+                !self.is_unit[*part] && !self.is_listed[*part] && !self.is_waiting[*part] && run.contains(part)
+            };
+            let next = self.parts(position).find(is_open);
             match next {
                 Some(part) => path.push(part),
                 None => {

@@ -5,6 +5,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use steeve_plan::IdVec;
 
@@ -25,21 +26,27 @@ impl UnitOrder {
         let place = IdVec::from(vec![0; units.len()]);
         let last = IdVec::from(vec![None; model.roots.len()]);
         let mut order = Self { units, place, last };
-        order.update(model, 0);
+        order.update(model, 0..order.units.len());
         order
     }
 
-    /// Puts other units at the places from `first`, which are those there in another order.
+    /// Puts other units at the places from `first`, which are those there in another order. O(edges of these).
     pub(super) fn replace(&mut self, model: &OrderModel, first: usize, units: &[UnitId]) {
-        self.units[first..first + units.len()].copy_from_slice(units);
-        self.update(model, first);
+        let places = first..first + units.len();
+        self.units[places.clone()].copy_from_slice(units);
+        self.update(model, places);
     }
 
-    fn update(&mut self, model: &OrderModel, first: usize) {
-        for (place, unit) in (first as u32..).zip(&self.units[first..]) {
-            self.place[*unit] = place;
-            for root in model.uses(*unit) {
-                self.last[*root] = Some(place);
+    fn update(&mut self, model: &OrderModel, places: Range<usize>) {
+        for place in places.clone() {
+            let unit = self.units[place];
+            self.place[unit] = place as u32;
+            // What is used behind these places, too, is freed there.
+            for root in model.uses(unit) {
+                let last = &mut self.last[*root];
+                if last.is_none_or(|last| (last as usize) < places.end) {
+                    *last = Some(place as u32);
+                }
             }
         }
     }

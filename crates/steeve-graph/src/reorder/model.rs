@@ -130,7 +130,17 @@ impl OrderModel {
             model.before.push_list(&accesses.edges(assigned.graph(), node, unit));
         }
         model.after = model.before.reversed();
+        model.take_unmade_as_early();
         Some(model)
+    }
+
+    /// Takes what is described but computed by no node as there from the start: no turn makes it.
+    fn take_unmade_as_early(&mut self) {
+        let mut is_made: IdVec<RootId, bool> = self.roots.iter().map(|root| root.is_early).collect::<Vec<_>>().into();
+        self.units.iter().filter_map(|unit| unit.makes).for_each(|root| is_made[root] = true);
+        for root in self.roots.ids().filter(|root| !is_made[*root]).collect::<Vec<_>>() {
+            self.roots[root].is_early = true;
+        }
     }
 
     /// Returns the roots that a unit uses, each once; what it makes is one of them.
@@ -366,6 +376,11 @@ impl RootAccesses {
         } else {
             edges.extend(self.writer[key].replace(unit));
             edges.append(&mut self.readers[key]);
+            // The call writes its other results as well, whatever their places in the order.
+            for result in graph.tensors().own_results(node) {
+                let key = self.key[graph.root(result).index()] as usize;
+                edges.extend(self.writer[key].replace(unit));
+            }
         }
         edges.sort_unstable();
         edges.dedup();

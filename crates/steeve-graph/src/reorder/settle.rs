@@ -10,8 +10,8 @@ use super::live_bytes::{LiveProfile, UnitOrder};
 use super::model::{OrderModel, RootId, UnitId};
 use crate::MemoryId;
 
-/// Moves units back. `limit` has the most bytes that may be live in each memory; no more than `exchanges` are tried.
-pub(super) fn settle(model: &OrderModel, order: &mut UnitOrder, limits: &[(MemoryId, u64)], mut exchanges: u64) {
+/// Moves units back. `limit` has the most bytes that may be live in each memory; no more than `tries` pairs are looked at.
+pub(super) fn settle(model: &OrderModel, order: &mut UnitOrder, limits: &[(MemoryId, u64)], mut tries: u64) {
     let mut live: Vec<(MemoryId, u64, Vec<u64>)> = Vec::new();
     for &(memory, limit) in limits {
         live.push((memory, limit, LiveProfile::new(model, order, memory).before));
@@ -21,12 +21,16 @@ pub(super) fn settle(model: &OrderModel, order: &mut UnitOrder, limits: &[(Memor
         for run in &model.runs {
             for first in run.start + 1..run.end {
                 let mut place = first;
-                while place > run.start && exchanges > 0 && exchange(model, order, &mut live, place - 1) {
-                    (has_moved, place, exchanges) = (true, place - 1, exchanges - 1);
+                while place > run.start && tries > 0 {
+                    tries -= 1;
+                    if !exchange(model, order, &mut live, place - 1) {
+                        break;
+                    }
+                    (has_moved, place) = (true, place - 1);
                 }
             }
         }
-        if !has_moved || exchanges == 0 {
+        if !has_moved || tries == 0 {
             return;
         }
     }

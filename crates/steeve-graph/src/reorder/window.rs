@@ -10,6 +10,7 @@
 use alloc::collections::BinaryHeap;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::cmp::Reverse;
 use core::ops::Range;
 
@@ -32,6 +33,8 @@ pub(super) struct Window<'a> {
     uses: Vec<Range<usize>>,
     used: Vec<usize>,
     roots: Vec<WindowRoot>,
+    /// How many units were tried.
+    steps: Cell<u64>,
 }
 
 struct WindowRoot {
@@ -47,8 +50,8 @@ pub(super) struct WindowAnswer {
     pub(super) order: Option<Vec<UnitId>>,
     /// Whether all was searched: without an order there is none.
     pub(super) is_complete: bool,
-    /// How many states were looked at.
-    pub(super) states: u64,
+    /// How many units were tried after some others.
+    pub(super) steps: u64,
 }
 
 /// Units that are done, and the bytes that are live then.
@@ -79,6 +82,7 @@ impl<'a> Window<'a> {
             uses: Vec::new(),
             used: Vec::new(),
             roots: Vec::new(),
+            steps: Cell::new(0),
         };
         for (index, &unit) in units.iter().enumerate() {
             let place = |before: &UnitId| (order.place[*before] as usize).checked_sub(places.start);
@@ -109,8 +113,9 @@ impl<'a> Window<'a> {
         self.roots.len() - 1
     }
 
-    /// Searches for an order whose peak is below `limit`, from `live` bytes at the window's start. Keeps at most `states`.
-    pub(super) fn search(&self, live: u64, limit: u64, states: usize) -> WindowAnswer {
+    /// Searches for an order whose peak is below `limit`, from `live` bytes at the window's start. Keeps at most `states`, and
+    /// tries about as many as `most_steps` units.
+    pub(super) fn search(&self, live: u64, limit: u64, states: usize, most_steps: u64) -> WindowAnswer {
         let full = if self.units.len() == MAX_UNITS { u64::MAX } else { (1 << self.units.len()) - 1 };
         let mut search = WindowSearch::new(states);
         let mut steps = Vec::new();
@@ -119,7 +124,11 @@ impl<'a> Window<'a> {
         while let Some(index) = search.pop() {
             let done = search.states[index].done;
             if done.set == full {
-                return search.answer(Some(index), self.units);
+                return search.answer(Some(index), self);
+            }
+            if self.steps.get() >= most_steps {
+                search.is_complete = false;
+                break;
             }
             for unit in self.ready(done.set) {
                 let next = self.done(done, unit);
@@ -132,7 +141,7 @@ impl<'a> Window<'a> {
                 search.push(next, Some(index), &steps);
             }
         }
-        search.answer(None, self.units)
+        search.answer(None, self)
     }
 
     /// Returns the units that wait for none that is not done.
@@ -155,6 +164,7 @@ impl<'a> Window<'a> {
 
     /// Returns the state after one more unit.
     fn done(&self, done: DoneUnits, unit: usize) -> DoneUnits {
+        self.steps.set(self.steps.get() + 1);
         let set = done.set | 1 << unit;
         let during = done.live + self.made[unit];
         let (mut live, mut saved) = (during, 0);
@@ -178,7 +188,6 @@ impl<'a> Window<'a> {
 struct WindowSearch {
     most: usize,
     is_complete: bool,
-    looked_at: u64,
     states: Vec<WindowState>,
     steps: Vec<u8>,
     /// The least peak first; of equal ones the one with most units done, and then the oldest.
@@ -191,7 +200,7 @@ impl WindowSearch {
     fn new(most: usize) -> Self {
         let table = vec![0; (most + 1).saturating_mul(2).next_power_of_two()];
         let (states, steps, open) = (Vec::new(), Vec::new(), BinaryHeap::new());
-        Self { most, is_complete: true, looked_at: 0, states, steps, open, table }
+        Self { most, is_complete: true, states, steps, open, table }
     }
 
     /// Returns the slot of a set: its own, or the free one where it belongs.
@@ -205,7 +214,6 @@ impl WindowSearch {
     }
 
     fn push(&mut self, done: DoneUnits, from: Option<usize>, steps: &[u8]) {
-        self.looked_at += 1;
         let slot = self.slot(done.set);
         let known = (self.table[slot] as usize).checked_sub(1);
         if known.is_some_and(|known| self.states[known].done.peak <= done.peak) {
@@ -242,7 +250,8 @@ impl WindowSearch {
         None
     }
 
-    fn answer(self, complete: Option<usize>, units: &[UnitId]) -> WindowAnswer {
+    fn answer(self, complete: Option<usize>, window: &Window<'_>) -> WindowAnswer {
+        let units = window.units;
         let order = complete.map(|last| {
             let (mut order, mut at) = (Vec::with_capacity(units.len()), Some(last));
             while let Some(index) = at {
@@ -253,6 +262,6 @@ impl WindowSearch {
             order.reverse();
             order
         });
-        WindowAnswer { order, is_complete: self.is_complete, states: self.looked_at }
+        WindowAnswer { order, is_complete: self.is_complete, steps: window.steps.get() }
     }
 }

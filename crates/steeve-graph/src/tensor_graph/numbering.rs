@@ -247,8 +247,7 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
         parts.set_nodes(self.nodes);
         let sizes = AllocSizes::new(memories.len());
         let assigned = AssignedGraph::new(parts.finish()?, memories, assignment, sizes)?;
-        let has_more_results = self.known.iter().any(|entry| entry.producer.is_some());
-        Ok(KeyedGraph { assigned, has_more_results, keys: self.keys })
+        Ok(KeyedGraph { assigned, keys: self.keys })
     }
 
     fn push(&self, parts: &mut GraphParts, entry: &KnownTensor, key: G::Key) -> Result<TensorId, TensorGraphError> {
@@ -277,6 +276,10 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
         let id = parts.push(tensor, sources)?;
         if entry.role == TensorRole::Node && producer.is_none() {
             self.permit(parts, id, key, sources);
+            let is_own =
+                |source: &Option<TensorId>| source.is_some_and(|it| self.known[it.index()].producer == Some(id));
+            let own = sources.iter().enumerate().filter(|(_, source)| is_own(source));
+            own.for_each(|(slot, _)| parts.mark_own_result(id, slot));
         }
         let name = graph.name(key);
         if name.is_empty() {

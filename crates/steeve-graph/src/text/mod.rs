@@ -14,6 +14,7 @@
 //! t = ?SSM_SCAN f32[64] x q                       an operation that is not in the table
 //! u = ?my_relu f32[64] t overwrites=0             the slots of the sources that such an operation may overwrite
 //! v = ?my_conv f32[64] t overlaps=0+32            how many bytes below such sources the result may start
+//! w = ?my_split f32[64] t v results=1             the slots of the sources that such a node computes beside its own result
 //! %7 = neg y                                      a label with % is no name
 //! leaf x                                          x is listed once more, here among the leafs
 //! ```

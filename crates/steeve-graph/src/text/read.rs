@@ -43,6 +43,8 @@ struct TensorLine {
     overwrites: Option<(Vec<u64>, Token)>,
     /// The slots that its result may overlap, how far below, and where that is said.
     overlaps: Option<(Vec<(u64, u64)>, Token)>,
+    /// The slots whose sources it computes as well, and where that is said.
+    results: Option<(Vec<u64>, Token)>,
 }
 
 /// An operation by its names, because only the table can keep unknown ones.
@@ -273,11 +275,12 @@ impl TextReader {
 
 /// Gives a tensor the permissions of its line, which only operations that are not in the table have.
 fn permit(parts: &mut GraphParts, line: &TensorLine, id: TensorId, op: Op, sources: usize) -> Result<(), TextError> {
-    let said = [line.overwrites.as_ref().map(|it| &it.1), line.overlaps.as_ref().map(|it| &it.1)];
+    let results = line.results.as_ref().map(|it| &it.1);
+    let said = [line.overwrites.as_ref().map(|it| &it.1), line.overlaps.as_ref().map(|it| &it.1), results];
     if let Some(token) = said.into_iter().flatten().next()
         && !matches!(op, Op::Other(_))
     {
-        let expected = "overwrites= and overlaps= only where the table does not have the operation";
+        let expected = "overwrites=, overlaps= and results= only where the table does not have the operation";
         return Err(token.error(TextFault::Expected(expected)));
     }
     let checked = |slot: u64, token: &Token| {
@@ -292,6 +295,12 @@ fn permit(parts: &mut GraphParts, line: &TensorLine, id: TensorId, op: Op, sourc
     if let Some((slots, token)) = &line.overlaps {
         for (slot, distance) in slots {
             parts.permit_overlap(id, checked(*slot, token)?, Bytes(*distance));
+        }
+    }
+    if let Some((slots, token)) = &line.results {
+        for slot in slots {
+            let slot = usize::try_from(*slot).ok().filter(|slot| *slot < sources);
+            parts.mark_own_result(id, slot.ok_or_else(|| token.error(TextFault::Expected("slots of sources")))?);
         }
     }
     Ok(())
@@ -355,6 +364,7 @@ fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<TensorLine, TextEr
         sizes: Vec::new(),
         overwrites: None,
         overlaps: None,
+        results: None,
     };
     while let Some(token) = cursor.next() {
         match &token.kind {
@@ -366,6 +376,7 @@ fn line(label: &Reference, cursor: &mut Cursor<'_>) -> Result<TensorLine, TextEr
                 "size" => line.sizes = cursor.numbers()?.into_iter().map(Bytes).collect(),
                 "overwrites" => line.overwrites = Some((cursor.numbers()?, token.clone())),
                 "overlaps" => line.overlaps = Some((cursor.distances()?, token.clone())),
+                "results" => line.results = Some((cursor.numbers()?, token.clone())),
                 _ => return Err(token.error(TextFault::Attribute(word.clone()))),
             },
             TokenKind::Word(word) => line.sources.push(Some(Reference { label: word.clone(), token: token.clone() })),

@@ -259,6 +259,11 @@ impl TextWriter<'_> {
             write!(f, "{before}{slot}+{distance}")?;
             before = ",";
         }
+        before = " results=";
+        for slot in self.graph.tensors().own_result_slots(id) {
+            write!(f, "{before}{slot}")?;
+            before = ",";
+        }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Some consecutive nodes of a graph in, a chain out that can run in parts; or nothing, if they can't.
 //!
-//! Of the nodes, those that are split run once per part; the others do not depend on these, own their results, and run
-//! before the first part.
+//! Of the nodes, those that are split run once per part; the others do not depend on these, write nothing that one of these
+//! has read before, and run before the first part.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -218,7 +218,8 @@ impl<'a> RowChains<'a> {
             return false;
         }
         if !splits.contains_key(&root) {
-            return !sources.iter().flatten().any(|source| splits.contains_key(&graph.root(*source)));
+            let depends = sources.iter().flatten().any(|source| splits.contains_key(&graph.root(*source)));
+            return !depends && !self.is_read_before(at, nodes, splits);
         }
         let Some(split) = self.split_of(node, splits, rows) else { return false };
         let Some(needs) = self.needs(node, split, rows) else { return false };
@@ -230,6 +231,19 @@ impl<'a> RowChains<'a> {
             },
             _ => true,
         })
+    }
+
+    /// Returns whether a part reads the root that a node writes into, which runs once, and would read it too late: before the
+    /// parts that is written already.
+    pub(crate) fn is_read_before(&self, at: usize, nodes: &Range<usize>, splits: &BTreeMap<TensorId, Split>) -> bool {
+        let (graph, node) = (self.graph(), self.graph().nodes()[at]);
+        let root = graph.root(node);
+        let is_part = |user: usize| {
+            let user = graph.nodes()[user];
+            !graph.tensor(user).op.writes_nothing() && splits.contains_key(&graph.root(user))
+        };
+        let earlier = self.users[root].iter().filter(|user| nodes.contains(user) && **user < at);
+        root != node && !splits.contains_key(&root) && { earlier }.any(|user| is_part(*user))
     }
 
     /// Finds the roots that are needed outside of the chain, and which of their tensors.

@@ -121,7 +121,7 @@ impl<'a> Growth<'a> {
                 return None;
             }
         }
-        for at in more {
+        for at in more.clone() {
             self.visit_all(at)?;
             // What was outside so far is not any more.
             let root = graph.root(graph.nodes()[at]);
@@ -132,7 +132,29 @@ impl<'a> Growth<'a> {
         while let Some(root) = self.open.pop() {
             self.visit_users(root, |this, at| this.visit(at, root))?;
         }
-        Some(())
+        { more }.all(|at| !self.is_rewritten(at)).then_some(())
+    }
+
+    /// Returns whether a node that runs once writes what a part has read before, and one of the two is `at`.
+    fn is_rewritten(&self, at: usize) -> bool {
+        let (chains, graph) = (self.chains, self.chains.graph());
+        let node = graph.nodes()[at];
+        if graph.tensor(node).op.writes_nothing() {
+            return false;
+        }
+        let is_late = |at: usize| {
+            !graph.tensor(graph.nodes()[at]).op.writes_nothing() && chains.is_read_before(at, &self.nodes, &self.splits)
+        };
+        if !self.splits.contains_key(&graph.root(node)) {
+            return is_late(at);
+        }
+        let whole = graph.sources(node).iter().flatten().map(|source| graph.root(*source));
+        let mut whole = whole.filter(|root| chains.is_created(*root, &self.nodes) && !self.splits.contains_key(root));
+        whole.any(|root| {
+            let writes = |later: &usize| *later > at && graph.root(graph.nodes()[*later]) == root;
+            let later = chains.users[root].iter().filter(|it| self.nodes.contains(it) && writes(it));
+            { later }.any(|later| is_late(*later))
+        })
     }
 
     fn visit_users(&mut self, root: TensorId, visit: impl Fn(&mut Self, usize) -> Option<()>) -> Option<()> {

@@ -3,7 +3,7 @@
 //! The table of tensors keeps its numbers, and what parts need is appended. A result of a chain becomes a view of all its rows,
 //! made of what the parts write: of a `FILL` that only gives it bytes, or of the input that it is written over.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -159,14 +159,18 @@ struct PartTensors<'a> {
     /// The rows of tensors that the chain computes.
     inside: BTreeMap<TensorId, TensorId>,
     /// The rows of tensors from outside.
-    outside: BTreeMap<(TensorId, usize, u64), TensorId>,
+    outside: BTreeMap<OutsideRows, TensorId>,
 }
+
+/// A tensor from outside, along which dimension it is split, and the first element of it and the one behind the last: a
+/// convolution reads other rows of an image than its neighbours do.
+type OutsideRows = (TensorId, usize, u64, u64);
 
 impl<'a> TileWriter<'a> {
     fn new(facts: &'a RowChains<'a>, chains: &[(RowChain, u64)]) -> Result<Self, TileError> {
         let graph = facts.graph();
         let mut results: BTreeMap<TensorId, Option<TensorId>> = BTreeMap::new();
-        let mut kept: Vec<TensorId> = Vec::new();
+        let mut kept: BTreeSet<TensorId> = BTreeSet::new();
         for (chain, _) in chains {
             let input = |result| chain.over.filter(|(it, _)| *it == result).map(|(_, input)| input);
             results.extend(chain.results.iter().map(|result| (*result, input(*result))));
@@ -324,7 +328,7 @@ impl<'a> TileWriter<'a> {
         let split = self.split_of(part, node)?;
         let needs = self.facts.needs(node, split, part.chain.rows).ok_or_else(|| self.foreign(part))?;
         let image = match needs.iter().position(|need| *need == Need::Image) {
-            Some(slot) => self.image_part(part, node, slot),
+            Some(slot) => self.image_part(part, node, split, slot),
             None => None,
         };
         let mut sources = Vec::with_capacity(old.len());
@@ -481,7 +485,7 @@ impl<'a> TileWriter<'a> {
         split: Split,
         rows: RowRange,
     ) -> Result<TensorId, TileError> {
-        let key = (tensor, split.dim, split.unit);
+        let key = (tensor, split.dim, rows.start * split.unit, rows.end * split.unit);
         let (layout, skipped) = split.row_view(&self.graph.tensor(tensor).layout, rows)?;
         if let Some(made) = part.outside.get(&key) {
             return Ok(*made);
@@ -497,11 +501,12 @@ impl<'a> TileWriter<'a> {
     }
 
     /// Returns which rows of an image a part needs.
-    fn image_part(&self, part: &PartTensors<'_>, node: TensorId, slot: usize) -> Option<ImagePart> {
+    fn image_part(&self, part: &PartTensors<'_>, node: TensorId, split: Split, slot: usize) -> Option<ImagePart> {
         let graph = self.graph;
         let ne = |slot: usize| graph.sources(node).get(slot).copied().flatten().map(|it| graph.tensor(it).layout.ne());
         let (kernel, image) = (ne(0)?, ne(slot)?);
-        ImageRows::of(graph.params(node))?.part(part.rows, image[1], kernel[1])
+        let lines = RowRange { start: part.rows.start * split.unit, end: part.rows.end * split.unit };
+        ImageRows::of(graph.params(node))?.part(lines, image[1], kernel[1])
     }
 
     /// Appends the patches of some rows of an image; where more rows are made than wanted, a view of these.
@@ -574,6 +579,7 @@ impl<'a> TileWriter<'a> {
             let permitted = tensors.permitted_slots(id);
             (0..16).filter(|slot| permitted >> slot & 1 == 1).for_each(|slot| parts.permit_overwrite(plain(id), slot));
             tensors.permitted_overlaps(id).for_each(|(slot, distance)| parts.permit_overlap(plain(id), slot, distance));
+            tensors.own_result_slots(id).for_each(|slot| parts.mark_own_result(plain(id), slot));
         }
         graph.leafs().iter().for_each(|leaf| parts.leaf(plain(*leaf)));
         parts.set_nodes(nodes);

@@ -172,7 +172,12 @@ impl GgufHeader {
 
     /// Returns the tensor with this name.
     pub fn tensor(&self, name: &str) -> Option<&GgufTensor> {
-        self.names.get(name).map(|index| &self.tensors[*index])
+        self.index(name).map(|index| &self.tensors[index])
+    }
+
+    /// Returns the place of the tensor with this name among all.
+    pub(super) fn index(&self, name: &str) -> Option<usize> {
+        self.names.get(name).copied()
     }
 
     /// Returns the alignment of the data.

@@ -8,7 +8,7 @@ use steeve_graph::{Context, DataType, TensorId};
 
 use super::error::GgufError;
 use super::header::{GgufHeader, GgufTensor};
-use super::model_config::ModelConfig;
+use super::model_config::{Architecture, ModelConfig};
 
 /// How long a text may get, and how many tokens of it are computed at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +57,8 @@ pub struct LanguageModel {
     pub(super) embedding: TensorId,
     pub(super) layers: Vec<Layer>,
     pub(super) norm: TensorId,
-    /// The embedding, where the file has no other.
-    pub(super) output: TensorId,
+    /// With the embedding, where the file has no other weight.
+    pub(super) output: Projection,
     pub(super) rope_factors: Option<TensorId>,
     vocabulary: u64,
 }
@@ -112,9 +112,9 @@ pub(super) struct Projection {
 /// A feed-forward network: one, or experts among which `router` chooses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hidden {
-    pub(super) gate: TensorId,
-    pub(super) up: TensorId,
-    pub(super) down: TensorId,
+    pub(super) gate: Projection,
+    pub(super) up: Projection,
+    pub(super) down: Projection,
     pub(super) router: Option<TensorId>,
 }
 
@@ -142,8 +142,14 @@ impl LanguageModel {
         let vocabulary = builder.vocabulary()?;
         let embedding = builder.weight("token_embd.weight", &[width, vocabulary])?;
         let norm = builder.vector("output_norm.weight", width)?;
-        let output = builder.optional("output.weight", &[width, vocabulary])?.unwrap_or(embedding);
-        let rope_factors = builder.optional_vector("rope_freqs.weight", u64::from(key / 2))?;
+        let output = Projection {
+            weight: builder.optional("output.weight", &[width, vocabulary])?.unwrap_or(embedding),
+            bias: builder.family_bias(&[Architecture::Qwen2], "output.bias", vocabulary)?,
+        };
+        let rope_factors = match config.architecture {
+            Architecture::Llama => builder.optional_vector("rope_freqs.weight", u64::from(key / 2))?,
+            _ => None,
+        };
         let layers = (0..config.layers).map(|layer| builder.layer(layer)).collect::<Result<Vec<_>, _>>()?;
         let tensors = builder.finish()?;
         Ok(Self { config, size, tensors, embedding, layers, norm, output, rope_factors, vocabulary })
@@ -241,17 +247,26 @@ impl<'a> ModelBuilder<'a> {
     fn hidden(&mut self, name: &impl Fn(&str) -> String) -> Result<Hidden, GgufError> {
         let ModelConfig { width, hidden, experts, .. } = *self.config;
         let Some(experts) = experts else {
+            let mut projection = |kind: &str, from, to| {
+                let weight = self.weight(&name(&format!("{kind}.weight")), &[from, to])?;
+                let bias = self.family_bias(&[Architecture::Llama], &name(&format!("{kind}.bias")), to)?;
+                Ok::<_, GgufError>(Projection { weight, bias })
+            };
             return Ok(Hidden {
-                gate: self.weight(&name("ffn_gate.weight"), &[width, hidden])?,
-                up: self.weight(&name("ffn_up.weight"), &[width, hidden])?,
-                down: self.weight(&name("ffn_down.weight"), &[hidden, width])?,
+                gate: projection("ffn_gate", width, hidden)?,
+                up: projection("ffn_up", width, hidden)?,
+                down: projection("ffn_down", hidden, width)?,
                 router: None,
             });
         };
+        let mut projection = |kind: &str, from, to| {
+            let weight = self.weight(&name(kind), &[from, to, experts.count])?;
+            Ok::<_, GgufError>(Projection { weight, bias: None })
+        };
         Ok(Hidden {
-            gate: self.weight(&name("ffn_gate_exps.weight"), &[width, hidden, experts.count])?,
-            up: self.weight(&name("ffn_up_exps.weight"), &[width, hidden, experts.count])?,
-            down: self.weight(&name("ffn_down_exps.weight"), &[hidden, width, experts.count])?,
+            gate: projection("ffn_gate_exps.weight", width, hidden)?,
+            up: projection("ffn_up_exps.weight", width, hidden)?,
+            down: projection("ffn_down_exps.weight", hidden, width)?,
             router: Some(self.weight(&name("ffn_gate_inp.weight"), &[width, experts.count])?),
         })
     }
@@ -261,9 +276,19 @@ impl<'a> ModelBuilder<'a> {
         Ok(Projection { weight, bias: self.optional_vector(&format!("{name}.bias"), to)? })
     }
 
+    /// Returns a bias that models of some families may have.
+    fn family_bias(
+        &mut self,
+        families: &[Architecture],
+        name: &str,
+        length: u64,
+    ) -> Result<Option<TensorId>, GgufError> {
+        if families.contains(&self.config.architecture) { self.optional_vector(name, length) } else { Ok(None) }
+    }
+
     /// Returns a norm of queries or keys, which some families have.
     fn family_vector(&mut self, name: &str, length: u64) -> Result<Option<TensorId>, GgufError> {
-        use super::model_config::Architecture::{Gemma3, Llama, Qwen2, Qwen3, Qwen3Moe};
+        use Architecture::{Gemma3, Llama, Qwen2, Qwen3, Qwen3Moe};
         match self.config.architecture {
             Qwen3 | Qwen3Moe | Gemma3 => self.vector(name, length).map(Some),
             Llama | Qwen2 => Ok(None),
@@ -272,7 +297,7 @@ impl<'a> ModelBuilder<'a> {
 
     fn gemma_vector(&mut self, name: &str, length: u64) -> Result<Option<TensorId>, GgufError> {
         match self.config.architecture {
-            super::model_config::Architecture::Gemma3 => self.vector(name, length).map(Some),
+            Architecture::Gemma3 => self.vector(name, length).map(Some),
             _ => Ok(None),
         }
     }
@@ -294,8 +319,7 @@ impl<'a> ModelBuilder<'a> {
     }
 
     fn optional(&mut self, name: &str, shape: &[u64]) -> Result<Option<TensorId>, GgufError> {
-        let found = self.header.tensors().iter().position(|tensor| tensor.name == name);
-        let Some(index) = found else { return Ok(None) };
+        let Some(index) = self.header.index(name) else { return Ok(None) };
         let tensor = &self.header.tensors()[index];
         if (0..4).any(|dim| tensor.layout.ne()[dim] != shape.get(dim).copied().unwrap_or(1)) {
             let got = tensor.layout.shape().to_vec();

@@ -194,7 +194,7 @@ impl<'a> GraphBuilder<'a> {
         }
         let normed = self.normed(x, model.norm)?;
         self.name(normed, "result_norm")?;
-        let mut scores = self.context.mul_mat(model.output, normed)?;
+        let mut scores = self.projected(model.output, normed)?;
         if config.softcap != 0.0 {
             scores = self.context.scale(scores, 1.0 / config.softcap)?;
             scores = self.context.tanh(scores)?;
@@ -315,12 +315,12 @@ impl<'a> GraphBuilder<'a> {
             Architecture::Gemma3 => Glu::Geglu,
             _ => Glu::Swiglu,
         };
-        let gate = self.context.mul_mat(gate, x)?;
+        let gate = self.projected(gate, x)?;
         self.name(gate, &format!("ffn_gate-{}", layer.number))?;
-        let up = self.context.mul_mat(up, x)?;
+        let up = self.projected(up, x)?;
         self.name(up, &format!("ffn_up-{}", layer.number))?;
         let hidden = self.context.glu_split(kind, gate, up)?;
-        Ok(self.context.mul_mat(down, hidden)?)
+        self.projected(down, hidden)
     }
 
     /// Sends each token through the experts that the router chooses, and sums up their results by their shares.
@@ -340,10 +340,10 @@ impl<'a> GraphBuilder<'a> {
         let shares = context.div(shares, sum)?;
         let shares = context.reshape(shares, &[1, experts.used, count])?;
         let x = context.reshape(x, &[width, 1, count])?;
-        let gate = context.mul_mat_id(hidden.gate, x, ids)?;
-        let up = context.mul_mat_id(hidden.up, x, ids)?;
+        let gate = context.mul_mat_id(hidden.gate.weight, x, ids)?;
+        let up = context.mul_mat_id(hidden.up.weight, x, ids)?;
         let inner = context.glu_split(Glu::Swiglu, gate, up)?;
-        let results = context.mul_mat_id(hidden.down, inner, ids)?;
+        let results = context.mul_mat_id(hidden.down.weight, inner, ids)?;
         let results = context.mul(results, shares)?;
         let [_, row, plane, _] = context.tensor(results)?.layout.nb();
         let mut sum = None;

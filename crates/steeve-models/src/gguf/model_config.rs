@@ -139,26 +139,22 @@ impl ModelConfig {
         let layers = keys.positive("block_count")?;
         let rope = keys.rope(key_length)?;
         let experts = keys.experts()?;
-        let hidden = if experts.is_some() { keys.optional("expert_feed_forward_length")? } else { None };
         Ok(Self {
             architecture,
             trained_context: keys.positive("context_length")?,
             layers,
             width,
-            hidden: hidden.map_or_else(|| keys.positive("feed_forward_length"), Ok)?,
+            hidden: keys.hidden(experts)?,
             heads,
             kv_heads,
             key_length,
             value_length,
-            epsilon: keys.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
+            epsilon: keys.needed_float("attention.layer_norm_rms_epsilon")?,
             rope,
             attention_scale: match architecture {
                 // The largest of the family scales by what each head gets of the width.
                 Architecture::Gemma3 if layers == 62 => 1.0 / ((width / heads) as f32).sqrt(),
-                _ => keys
-                    .float("attention.scale")?
-                    .filter(|scale| *scale != 0.0)
-                    .unwrap_or(1.0 / (key_length as f32).sqrt()),
+                _ => 1.0 / (key_length as f32).sqrt(),
             },
             embedding_scale: if architecture == Architecture::Gemma3 { (width as f32).sqrt() } else { 1.0 },
             softcap: match architecture {
@@ -237,15 +233,30 @@ impl ModelKeys<'_> {
         number.map(Some).ok_or_else(|| self.wrong(name, "a finite number"))
     }
 
+    fn needed_float(&self, name: &str) -> Result<f32, GgufError> {
+        self.float(name)?.ok_or_else(|| GgufError::MissingValue { key: self.key(name) })
+    }
+
+    /// Returns the elements between the two products of a feed-forward network, or of each of the experts.
+    fn hidden(&self, experts: Option<Experts>) -> Result<u64, GgufError> {
+        let whole = "feed_forward_length";
+        let Some(experts) = experts else { return self.positive(whole) };
+        match self.optional("expert_feed_forward_length")?.filter(|length| *length > 0) {
+            Some(length) => Ok(length),
+            // The experts that a token uses share the length of the whole.
+            None if self.architecture == Architecture::Qwen3Moe => Ok(self.positive(whole)? / experts.used),
+            None => self.positive(whole),
+        }
+    }
+
     fn rope(&self, key_length: u64) -> Result<Rope, GgufError> {
         let dims = self.optional("rope.dimension_count")?.unwrap_or(key_length);
         let pairs = u32::try_from(dims).ok().filter(|dims| dims.is_multiple_of(2) && u64::from(*dims) <= key_length);
         let dims = pairs.ok_or_else(|| self.wrong("rope.dimension_count", "an even number up to that of a key"))?;
-        let usual = if self.architecture == Architecture::Gemma3 { 1e6 } else { 1e4 };
         let plain = Rope {
             dims,
             mode: self.architecture.rope_mode(),
-            freq_base: self.float("rope.freq_base")?.unwrap_or(usual),
+            freq_base: self.float("rope.freq_base")?.unwrap_or(1e4),
             ..Rope::default()
         };
         let factor = match self.float("rope.scaling.factor")? {
@@ -253,6 +264,9 @@ impl ModelKeys<'_> {
             None => self.float("rope.scale_linear")?,
         };
         let factor = factor.filter(|factor| *factor != 0.0).unwrap_or(1.0);
+        if factor < 0.0 {
+            return Err(self.wrong("rope.scaling.factor", "a number above 0"));
+        }
         let scaling = self.header.value(&self.key("rope.scaling.type")).and_then(|value| value.as_text());
         match scaling.unwrap_or("linear") {
             "none" => Ok(plain),

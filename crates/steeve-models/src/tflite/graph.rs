@@ -88,9 +88,9 @@ pub struct TfliteGraph<'m> {
     pub(crate) program: Program,
     /// By step: what pictures call its operation.
     op_names: Vec<String>,
-    /// By step: the scratch buffers that it starts to need.
+    /// By step: the scratch buffers that it starts to need, and at the end of a call those that the call has needed.
     scratch: Vec<Vec<usize>>,
-    /// By operator of a subgraph: the scratch buffers that are needed until its calls end.
+    /// By node: its step.
     step_of: BTreeMap<TfliteKey, usize>,
 }
 
@@ -142,6 +142,13 @@ impl<'m> TfliteGraph<'m> {
         self.step(node)?.operator(self.model)
     }
 
+    /// Returns the scratch buffers of a node's step, if it is of such a kind.
+    fn scratch_at(&self, node: TfliteKey, is_meant: impl Fn(StepKind) -> bool) -> impl Iterator<Item = TfliteKey> {
+        let step = self.step_of.get(&node).filter(|step| is_meant(self.program.steps[**step].kind));
+        let numbers = step.map_or(&[][..], |step| &self.scratch[*step]);
+        numbers.iter().map(|number| TfliteKey::Scratch(*number))
+    }
+
     pub(crate) fn kind(&self, tensor: TensorIndex) -> TensorKind {
         self.kinds[self.flat.of(tensor)]
     }
@@ -160,7 +167,7 @@ impl<'m> TfliteGraph<'m> {
     pub(crate) fn kernel_overwrites(&self, node: TfliteKey, source: TfliteKey) -> bool {
         let (TfliteKey::Tensor(result), TfliteKey::Tensor(source)) = (node, source) else { return false };
         let same = result.subgraph == source.subgraph && matches!(self.kind(source), TensorKind::Planned(_));
-        let Some(op) = self.operator(node).filter(|_| same) else { return false };
+        let Some(op) = self.operator(node).filter(|op| same && op.outputs == [result.tensor]) else { return false };
         let slots = op.inputs.iter().enumerate().filter(|(_, input)| **input == Some(source.tensor));
         let operand = |slot| Operand::new(self.model, result.subgraph, op, slot);
         let (mut count, mut all) = (0, true);
@@ -178,7 +185,7 @@ impl<'m> TfliteGraph<'m> {
         if result.subgraph != source.subgraph || !matches!(self.kind(source), TensorKind::Planned(_)) {
             return None;
         }
-        let (op, slot) = self.only_slot(node, source)?;
+        let (op, slot) = self.only_slot(node, source).filter(|(op, _)| op.outputs == [result.tensor])?;
         Operand::new(self.model, result.subgraph, op, slot).overlap(self.options.overlap)
     }
 }
@@ -194,18 +201,15 @@ fn step_name<'m>(model: &'m Model, step: &ProgramStep) -> &'m str {
 }
 
 fn scratch_by_step(program: &Program, scratch: &[ScratchBuffer]) -> Vec<Vec<usize>> {
-    let operators = program.steps.iter().enumerate().filter_map(|(number, step)| match step.kind {
-        StepKind::Operator(index) => Some(((step.subgraph, index), number)),
-        _ => None,
-    });
-    let step_of: BTreeMap<_, _> = operators.collect();
-    let mut by_step = vec![Vec::new(); program.steps.len()];
+    let mut buffers: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for (number, buffer) in scratch.iter().enumerate() {
-        if let Some(step) = step_of.get(&(buffer.subgraph, buffer.operator)) {
-            by_step[*step].push(number);
-        }
+        buffers.entry((buffer.subgraph, buffer.operator)).or_default().push(number);
     }
-    by_step
+    let of_step = |step: &ProgramStep| match step.kind {
+        StepKind::Operator(index) | StepKind::CallEnd(index) => buffers.get(&(step.subgraph, index)).cloned(),
+        _ => None,
+    };
+    program.steps.iter().map(|step| of_step(step).unwrap_or_default()).collect()
 }
 
 impl TensorGraph for TfliteGraph<'_> {
@@ -219,20 +223,14 @@ impl TensorGraph for TfliteGraph<'_> {
         let step = self.step(node);
         let reads =
             step.into_iter().flat_map(|step| &step.reads).filter(|tensor| self.kind(**tensor) != TensorKind::Empty);
-        let ends = step.and_then(|step| match step.kind {
-            StepKind::CallEnd(operator) => Some((step.subgraph, operator)),
-            _ => None,
-        });
-        let scratch = self.options.scratch.iter().enumerate();
-        let held = scratch.filter(move |(_, it)| ends == Some((it.subgraph, it.operator)));
-        reads.map(|tensor| TfliteKey::Tensor(*tensor)).chain(held.map(|(number, _)| TfliteKey::Scratch(number)))
+        let held = self.scratch_at(node, |kind| matches!(kind, StepKind::CallEnd(_)));
+        reads.map(|tensor| TfliteKey::Tensor(*tensor)).chain(held)
     }
 
     fn more_results(&self, node: TfliteKey) -> impl Iterator<Item = TfliteKey> {
         let step = self.step_of.get(&node).copied();
         let results = step.and_then(|step| self.program.steps[step].results.get(1..)).unwrap_or_default();
-        let scratch = step.map_or(&[][..], |step| &self.scratch[step]);
-        let scratch = scratch.iter().map(|number| TfliteKey::Scratch(*number));
+        let scratch = self.scratch_at(node, |kind| matches!(kind, StepKind::Operator(_)));
         results.iter().map(|result| TfliteKey::Tensor(*result)).chain(scratch)
     }
 

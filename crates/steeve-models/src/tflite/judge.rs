@@ -8,6 +8,7 @@ use super::error::TfliteError;
 use super::graph::{TfliteGraph, TfliteKey};
 use super::greedy::tflm_placement;
 use super::model::TensorIndex;
+use super::names::BuiltinOp;
 use super::program::ProgramStep;
 use super::record::HeadRecord;
 use super::sizes::{HEAD_ALIGN, TensorKind};
@@ -262,7 +263,8 @@ impl TfliteGraph<'_> {
     /// Returns whether a step names a tensor only as the shape of a `RESHAPE`. No kernel reads that, as the result has its shape
     /// from the file, and compilers count on it.
     fn is_shape_alone(&self, step: &ProgramStep, tensor: TensorIndex) -> bool {
-        let Some(op) = step.operator(self.model) else { return false };
+        let op = step.operator(self.model).filter(|op| self.model.builtin(op) == BuiltinOp::RESHAPE);
+        let Some(op) = op else { return false };
         let mut slots = (0..op.inputs.len()).filter(|slot| op.inputs[*slot] == Some(tensor.tensor));
         let is_operand = tensor.subgraph == step.subgraph && op.inputs.contains(&Some(tensor.tensor));
         is_operand && slots.all(|slot| !self.model.is_read(op, slot)) && !op.outputs.contains(&tensor.tensor)

@@ -36,31 +36,26 @@ impl fmt::Display for TensorIndex {
     }
 }
 
-/// A TFLite file that has been read and checked.
+/// A TFLite file that has been read and checked: every number in it that refers to something refers to what exists.
 ///
 /// ```
 /// use steeve_models::tflite::{Model, SmallModel};
 ///
 /// let file = SmallModel::chain(&[64, 32, 16]).to_bytes();
 /// let model = Model::read(file)?;
-/// assert_eq!(model.subgraphs[0].operators.len(), 2);
-/// assert_eq!(model.op_name(&model.subgraphs[0].operators[0]), "RELU");
+/// let subgraph = &model.subgraphs()[0];
+/// assert_eq!(subgraph.operators.len(), 2);
+/// assert_eq!(model.op_name(&subgraph.operators[0]), "RELU");
 /// # Ok::<(), steeve_models::tflite::TfliteError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// The version of the schema.
-    pub version: u32,
-    /// What the writer of the file says of it.
-    pub description: String,
-    /// The kinds of operators.
-    pub operator_codes: Vec<OperatorCode>,
-    /// The subgraphs. The first one is what is run; the others are called by operators.
-    pub subgraphs: Vec<Subgraph>,
-    /// The buffers with the data of constants.
-    pub buffers: Vec<Buffer>,
-    /// Named buffers.
-    pub metadata: Vec<Metadata>,
+    pub(crate) version: u32,
+    pub(crate) description: String,
+    pub(crate) operator_codes: Vec<OperatorCode>,
+    pub(crate) subgraphs: Vec<Subgraph>,
+    pub(crate) buffers: Vec<Buffer>,
+    pub(crate) metadata: Vec<Metadata>,
     pub(crate) file: Vec<u8>,
 }
 
@@ -214,6 +209,36 @@ impl Model {
         model.check()?;
         model.file = file;
         Ok(model)
+    }
+
+    /// Returns the version of the schema.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Returns what the writer of the file says of it.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Returns the kinds of operators.
+    pub fn operator_codes(&self) -> &[OperatorCode] {
+        &self.operator_codes
+    }
+
+    /// Returns the subgraphs. The first one is what is run; the others are called by operators.
+    pub fn subgraphs(&self) -> &[Subgraph] {
+        &self.subgraphs
+    }
+
+    /// Returns the buffers with the data of constants.
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// Returns the named buffers.
+    pub fn metadata(&self) -> &[Metadata] {
+        &self.metadata
     }
 
     /// Checks all numbers that refer to something.
@@ -446,7 +471,11 @@ fn data_behind(reader: &Reader<'_>, offset: u64, size: u64) -> Result<Range<usiz
     let file = reader.bytes().len();
     let end = offset.checked_add(size).and_then(|end| usize::try_from(end).ok()).filter(|end| *end <= file);
     match (usize::try_from(offset), end) {
-        (Ok(start), Some(end)) => Ok(start..end),
+        (Ok(start), Some(end)) => {
+            // They are compared byte by byte when a record is written.
+            reader.spend(size, field::OFFSET.name)?;
+            Ok(start..end)
+        }
         _ => Err(TfliteError::OutOfBounds { field: field::OFFSET.name, position: offset, size, file }),
     }
 }

@@ -1,4 +1,5 @@
-//! Executes the loops of kernels whose result shares bytes with an operand, at the planned addresses. O(what they read).
+//! Executes the loops of kernels whose result shares bytes with an operand, at the planned addresses. O(what they read), and no more
+//! than [`MOST_EVENTS`] at each of them.
 //!
 //! It knows neither live ranges nor distances: every write marks its bytes, and no byte that is marked may be read any more.
 
@@ -13,7 +14,11 @@ use super::model::{Operator, TensorIndex};
 use super::sizes::{TensorKind, byte_count};
 use super::walk::{Walk, WalkEvent};
 
-/// An operator that reads what its own result has overwritten.
+/// The most reads and writes of one operator that are executed, some seconds of them: a few bytes of a file can say that a window as
+/// large as its image moves over all of it.
+const MOST_EVENTS: i64 = 1 << 30;
+
+/// An operator that reads what its own result has overwritten, or of which that can't be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverlapFault {
     /// The operator.
@@ -22,7 +27,8 @@ pub struct OverlapFault {
     pub source: String,
     /// The result.
     pub result: String,
-    /// The byte of the head that is read too late; `None` if the order in which the kernel reads and writes is not known.
+    /// The byte of the head that is read too late; `None` if the order in which the kernel reads and writes is not known, or too
+    /// long to be executed.
     pub byte: Option<i64>,
     /// How many bytes of the result were written by then.
     pub written: i64,
@@ -36,7 +42,10 @@ impl fmt::Display for OverlapFault {
                 out,
                 "{operator}: byte {byte} of {source} is read after {result} has overwritten it, with {written} bytes written"
             ),
-            None => write!(out, "{operator}: {source} and {result} share bytes, and the kernel's order is not known"),
+            None => write!(
+                out,
+                "{operator}: {source} and {result} share bytes, and the kernel's order is not known or takes over {MOST_EVENTS} steps"
+            ),
         }
     }
 }
@@ -108,7 +117,7 @@ impl TfliteGraph<'_> {
         if operand.moves_no_bytes() && read == written {
             return None;
         }
-        match operand.walk() {
+        match operand.walk().filter(|walk| walk.events() <= MOST_EVENTS) {
             Some(walk) => first_late_read(&walk, read.start, written.start).map(|(byte, count)| (Some(byte), count)),
             None => Some((None, 0)),
         }

@@ -95,6 +95,22 @@ impl Walk {
         .max(0)
     }
 
+    /// Returns how many events [`run`](Self::run) has, or more.
+    pub(crate) fn events(&self) -> i64 {
+        let product = |factors: &[i64]| factors.iter().fold(1i64, |product, factor| product.saturating_mul(*factor));
+        match self {
+            Self::Rows(walk) => product(&[2, walk.rows, walk.writes]),
+            Self::Window(WindowWalk { images, rows, columns, groups, channels, .. }) => {
+                let window = product(&[rows.filter.min(rows.input), columns.filter.min(columns.input)]);
+                product(&[*images, rows.output, columns.output, *groups, channels[1], window.saturating_add(1)])
+            }
+            Self::Pad(walk) => {
+                let added = |dim: &PadDim| dim.before.saturating_add(dim.size).saturating_add(dim.behind);
+                walk.dims.iter().fold(2, |product, dim| product.saturating_mul(added(dim)))
+            }
+        }
+    }
+
     /// Calls `each` with everything that is read and written, in order.
     pub(crate) fn run(&self, each: &mut impl FnMut(WalkEvent)) {
         match self {
@@ -355,6 +371,9 @@ mod tests {
             let walk = random(&mut Choices::from_seed(seed));
             let distance = walk.distance();
             assert_eq!(distance, by_definition(&walk), "seed {seed}: {walk:?}");
+            let mut events = 0;
+            walk.run(&mut |_| events += 1);
+            assert!(events <= walk.events(), "seed {seed}: {walk:?}");
             assert!(!does_harm(&walk, distance) && !does_harm(&walk, distance + 3), "seed {seed}: {walk:?}");
             assert!(distance == 0 || does_harm(&walk, distance - 1), "seed {seed}: {walk:?}");
         }

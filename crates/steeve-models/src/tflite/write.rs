@@ -31,14 +31,15 @@ impl Model {
         }
         let data = record.to_bytes();
         let old = self.own_record_buffer();
-        let room = old.and_then(|buffer| self.buffers[buffer].data.clone());
+        let room = old.map(|number| &self.buffers[number]).filter(|buffer| buffer.offset <= 1);
+        let room = room.and_then(|buffer| buffer.data.clone()).filter(|room| room.len() == data.len());
         let file = match room {
-            Some(room) if room.len() == data.len() && self.buffers[old.unwrap_or(0)].offset <= 1 => {
+            Some(room) => {
                 let mut file = self.file.clone();
                 file[room].copy_from_slice(&data);
                 file
             }
-            _ => self.with_new_root(&data, old)?,
+            None => self.with_new_root(&data, old)?,
         };
         let written = Self::read(file).map_err(|_| TfliteError::SharedBytes)?;
         if HeadRecord::of(&written)?.as_ref() != Some(record) || !self.is_same_but_record(&written, old) {
@@ -109,9 +110,9 @@ impl Model {
             let entries = model.metadata.iter().filter(|entry| entry.name != RECORD_NAME).cloned();
             entries.collect::<Vec<_>>()
         };
-        let data = |model: &Self, number: usize| {
-            model.buffers.get(number)?.data.clone().map(|range| model.file[range].to_vec())
-        };
+        fn data(model: &Model, number: usize) -> Option<&[u8]> {
+            model.buffers.get(number)?.data.clone().map(|range| &model.file[range])
+        }
         self.version == other.version
             && self.description == other.description
             && self.operator_codes == other.operator_codes

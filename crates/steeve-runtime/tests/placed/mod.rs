@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use steeve_device::{Bindings, BufferType, SharedBuffer};
 use steeve_graph::{
-    AllocSizes, AssignedGraph, Assignment, BufferId, Bytes, GraphStrategy, Id, IdVec, Memory, MemoryId, PlanOptions,
-    TensorId, TensorPlace, TensorPlaces, replay,
+    AllocSizes, AssignedGraph, Assignment, BufferId, Bytes, GraphStrategy, Id, IdVec, Memory, MemoryId, NodeOrder,
+    PlanOptions, TensorId, TensorPlace, TensorPlaces, replay,
 };
 use steeve_runtime::Allocation;
 
@@ -60,7 +60,8 @@ impl Laws<'_> {
             GraphStrategy::Ggml => (steeve_graph::Reuse::Ggml, assigned.memories().ids().collect()),
             _ => (reuse, Vec::new()),
         };
-        replay(&assigned, &TensorPlaces { places, order: None, reuse, unread, without_extra_lifetime })
+        let order = run_order(allocation)?;
+        replay(&assigned, &TensorPlaces { places, order, reuse, unread, without_extra_lifetime })
             .map_err(|faults| faults.to_string())
     }
 
@@ -91,6 +92,17 @@ impl Laws<'_> {
     fn memory_of(&self, buffer: &SharedBuffer) -> Result<MemoryId, String> {
         MemoryId::from_index(self.first(buffer.memory())).ok_or_else(|| "a buffer of another memory".into())
     }
+}
+
+/// Returns the order in which the nodes of an allocation run, if it is not that of its graph.
+fn run_order(allocation: &Allocation) -> Result<Option<NodeOrder>, String> {
+    let (own, run) = (allocation.graph(), allocation.in_run_order().map_err(|error| error.to_string())?);
+    if own.nodes() == run.nodes() {
+        return Ok(None);
+    }
+    let position = |node: &TensorId| own.nodes().iter().position(|it| it == node).map(|position| position as u32);
+    let positions: Option<Vec<u32>> = run.nodes().iter().map(position).collect();
+    NodeOrder::new(positions.ok_or("a node that the graph does not have")?).map(Some).map_err(|error| error.to_string())
 }
 
 /// All tensors that leafs and nodes are, that nodes read, and that either stand in; each once.

@@ -72,6 +72,26 @@ pub(super) fn write_cache(generator: &mut GraphGenerator<'_>) -> BuildResult {
     generator.sketch.context.cpy(value, part)
 }
 
+/// Rows that a node has computed, read, written again and read again.
+pub(super) fn write_value(generator: &mut GraphGenerator<'_>) -> BuildResult {
+    let a = source(generator, SourceForm::Any)?;
+    let computed = generator.sketch.context.cont(a)?;
+    let [n0, n1, n2, n3] = generator.layout(computed).ne();
+    let before = generator.sketch.context.sqr(computed)?;
+    let skip = generator.below(n1 as usize) as u64;
+    let nb = generator.layout(computed).nb();
+    let part = generator.sketch.context.view_4d(
+        computed,
+        [n0, n1 - skip, n2, n3],
+        [nb[1], nb[2], nb[3]],
+        Bytes(skip * nb[1]),
+    )?;
+    let value = generator.leaf(F32, &[n0, n1 - skip, n2, n3], Values::Within(2.0))?;
+    let written = generator.sketch.context.cpy(value, part)?;
+    let read = if skip == 0 && generator.below(2) == 0 { written } else { computed };
+    generator.sketch.context.add(before, read)
+}
+
 /// Rows of a cache copied to others, which may be some of the same.
 pub(super) fn move_cache(generator: &mut GraphGenerator<'_>) -> BuildResult {
     let count = generator.many(4);

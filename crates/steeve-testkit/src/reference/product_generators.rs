@@ -16,6 +16,20 @@ pub(super) fn product(generator: &mut GraphGenerator<'_>) -> BuildResult {
     generator.sketch.context.mul_mat(weight, b)
 }
 
+/// Products with a computed matrix, before and after it is written again.
+pub(super) fn rewritten(generator: &mut GraphGenerator<'_>) -> BuildResult {
+    let (row, rows, tokens) = (generator.pick(&[8, 16, 33]), generator.pick(&[1, 3, 8]), generator.many(6));
+    let numbers = generator.leaf(F32, &[row, rows], Values::Within(0.5))?;
+    let matrix = generator.sketch.context.scale(numbers, 0.5)?;
+    let others = generator.leaf(F32, &[row, rows], Values::Within(0.5))?;
+    let b = generator.leaf(F32, &[row, tokens], Values::Within(1.0))?;
+    let before = generator.sketch.context.mul_mat(matrix, b)?;
+    let written = generator.sketch.context.cpy(others, matrix)?;
+    let read = generator.pick(&[written, matrix]);
+    let after = generator.sketch.context.mul_mat(read, b)?;
+    generator.sketch.context.sub(before, after)
+}
+
 /// A product of two values, one of which is repeated over some heads.
 pub(super) fn scores(generator: &mut GraphGenerator<'_>) -> BuildResult {
     let q = source(generator, SourceForm::Any)?;
@@ -125,6 +139,24 @@ pub(super) fn convolution(generator: &mut GraphGenerator<'_>) -> BuildResult {
     let kernel = kernel(generator, &[3, 3, generator.layout(a).ne()[2], 4])?;
     let plan_variant = convolving(generator);
     generator.sketch.context.conv_2d(kernel, a, plan_variant)
+}
+
+/// Two convolutions of one image that make images of one size, as where a block has a shortcut; then rows in pairs.
+pub(super) fn shortcut(generator: &mut GraphGenerator<'_>) -> BuildResult {
+    let a = source(generator, SourceForm::Any)?;
+    let channels = generator.layout(a).ne()[2];
+    let (wide, narrow) = (kernel(generator, &[3, 3, channels, 4])?, kernel(generator, &[1, 1, channels, 4])?);
+    let stride = generator.pick(&[[1, 1], [1, 2], [2, 1]]);
+    let with_padding = |padding| Convolution { stride, padding: [padding; 2], dilation: [1, 1] };
+    let wide = generator.sketch.context.conv_2d(wide, a, with_padding(1))?;
+    let narrow = generator.sketch.context.conv_2d(narrow, a, with_padding(0))?;
+    let sum = generator.sketch.context.add(wide, narrow)?;
+    let [width, height, channels, images] = generator.layout(sum).ne();
+    if !height.is_multiple_of(2) || generator.below(2) == 0 {
+        return Ok(sum);
+    }
+    let pairs = generator.sketch.context.reshape(sum, &[2 * width, height / 2, channels, images])?;
+    generator.sketch.context.tanh(pairs)
 }
 
 pub(super) fn convolution_1d(generator: &mut GraphGenerator<'_>) -> BuildResult {

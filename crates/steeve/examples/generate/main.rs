@@ -7,23 +7,24 @@
 
 mod options;
 mod model_file;
+mod printer;
 mod session;
 mod sampler;
+mod vocabulary;
 
-use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
-use shimmytok::Tokenizer;
 use steeve::prelude::*;
-use steeve_models::gguf::{GgufHeader, SessionSize};
 
 use crate::model_file::{Devices, ModelFile};
 use crate::options::Options;
-use crate::sampler::{Sampler, likeliest};
+use crate::printer::Printer;
+use crate::sampler::Sampler;
 use crate::session::Session;
+use crate::vocabulary::{Vocabulary, end_tokens};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -31,29 +32,30 @@ fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("error: {error}");
-            let mut cause = error.source();
-            while let Some(source) = cause {
-                eprint!(": {source}");
-                cause = source.source();
-            }
-            eprintln!();
+            eprintln!("{}", chain("error", &*error));
             ExitCode::FAILURE
         }
     }
 }
 
+/// Returns an error with what it is about before it and its causes behind it.
+fn chain(about: &str, error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.fold(about.to_owned(), |text, cause| format!("{text}: {cause}"))
+}
+
 fn run(options: &Options) -> Result<(), Failure> {
     let file = ModelFile::open(&options.model)?;
-    let size = SessionSize::usual(&file.header)?.with(options.context, Some(options.batch));
+    let size = file.usual_size()?.with(options.context, Some(options.batch));
     let layers_on_gpu = options.gpu()?.map_or(0, |_| options.layers_on_gpu.unwrap_or(u64::MAX));
     file.check_capacity(size, layers_on_gpu, options.capacity)?;
-    let (mut printer, prompt) = Printer::new(options, &file.header)?;
+    let vocabulary = Vocabulary::new(options, &file.header)?;
+    let prompt = vocabulary.prompt(options)?;
     if prompt.is_empty() {
         return Err("the prompt has no tokens: expected at least one".into());
     }
     let ends = if options.ignore_end { Vec::new() } else { end_tokens(&file.header) };
-    let threads = options.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
+    let threads = options.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
     let gpu = match options.gpu()? {
         Some(number) => Some(find_gpu(number)? as Arc<dyn Device>),
         None => None,
@@ -70,6 +72,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         }
         session.restart();
     }
+    let mut printer = Printer::new(options, vocabulary)?;
     let start = Instant::now();
     let mut scores = session.feed(&prompt)?;
     let prompt_seconds = start.elapsed().as_secs_f64();
@@ -94,101 +97,6 @@ fn run(options: &Options) -> Result<(), Failure> {
     printer.finish(&session, [prompt.len() as u64, said.saturating_sub(1)], seconds)
 }
 
-/// Returns the tokens that end a text.
-fn end_tokens(header: &GgufHeader) -> Vec<i32> {
-    let keys = ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"];
-    let token = |key| header.value(key)?.as_u64().and_then(|token| i32::try_from(token).ok());
-    keys.into_iter().filter_map(token).collect()
-}
-
-/// Prints tokens as text, as numbers, or with their probabilities.
-struct Printer {
-    tokenizer: Option<Tokenizer>,
-    /// Tokens whose text is not complete yet: letters may be made of several.
-    pending: Vec<u32>,
-    json: bool,
-}
-
-impl Printer {
-    /// Returns a printer and the tokens of the prompt, which it has printed.
-    fn new(options: &Options, header: &GgufHeader) -> Result<(Self, Vec<i32>), Failure> {
-        let mut printer = Self { tokenizer: None, pending: Vec::new(), json: options.json };
-        let Some(prompt) = &options.prompt else { return Ok((printer, options.tokens.clone())) };
-        // The tokenizer is right for byte pairs; of other vocabularies it makes other tokens than llama.cpp.
-        let kind = header.value("tokenizer.ggml.model").and_then(|value| value.as_text()).unwrap_or("none");
-        if kind != "gpt2" {
-            return Err(format!("-p: the vocabulary is not of byte pairs (gpt2) but {kind:?}: use --tokens").into());
-        }
-        let tokenizer = Tokenizer::from_gguf_file(&options.model)?;
-        let tokens = tokenizer.encode(prompt, true)?;
-        if !options.json {
-            print!("{prompt}");
-            stdout().flush()?;
-        }
-        printer.tokenizer = Some(tokenizer);
-        Ok((printer, tokens.into_iter().map(i32::try_from).collect::<Result<_, _>>()?))
-    }
-
-    fn print(&mut self, token: i32, scores: &[f32]) -> Result<(), Failure> {
-        if self.json {
-            let best: Vec<String> =
-                likeliest(scores, 5).into_iter().map(|(token, log)| format!("[{token},{log:.6}]")).collect();
-            println!(r#"{{"token":{token},"likeliest":[{}]}}"#, best.join(","));
-            return Ok(());
-        }
-        let Some(tokenizer) = &self.tokenizer else {
-            print!("{token} ");
-            return Ok(stdout().flush()?);
-        };
-        self.pending.push(u32::try_from(token)?);
-        let text = tokenizer.decode(&self.pending, false)?;
-        // A letter of which some bytes are missing ends so; one that never gets them is printed so as well.
-        if !text.ends_with(char::REPLACEMENT_CHARACTER) || self.pending.len() > 8 {
-            print!("{text}");
-            stdout().flush()?;
-            self.pending.clear();
-        }
-        Ok(())
-    }
-
-    /// Prints what each device has given, and the tokens per second.
-    fn finish(&self, session: &Session, tokens: [u64; 2], seconds: [f64; 2]) -> Result<(), Failure> {
-        let speed = |index: usize| tokens[index] as f64 / seconds[index].max(1e-9);
-        let bytes = session.bytes()?;
-        if self.json {
-            let devices: Vec<String> = bytes
-                .iter()
-                .map(|(name, placed, compute)| {
-                    format!(r#"{{"device":"{name}","placed":{placed},"compute":{compute}}}"#)
-                })
-                .collect();
-            let peak = peak_resident().map_or_else(|| "null".to_owned(), |bytes| bytes.to_string());
-            println!(
-                r#"{{"prompt_tokens":{},"prompt_per_second":{:.3},"tokens_per_second":{:.3},"graphs":{},"devices":[{}],"peak_resident":{peak}}}"#,
-                tokens[0],
-                speed(0),
-                speed(1),
-                session.graphs,
-                devices.join(",")
-            );
-            return Ok(());
-        }
-        println!();
-        let devices: Vec<String> = bytes
-            .iter()
-            .map(|(name, placed, compute)| format!("{name} {placed} bytes of weights and caches, {compute} of compute"))
-            .collect();
-        eprintln!(
-            "{}; prompt {:.1} tokens/s, then {:.1} tokens/s, {} graphs",
-            devices.join("; "),
-            speed(0),
-            speed(1),
-            session.graphs
-        );
-        Ok(())
-    }
-}
-
 /// Returns the GPU of this number.
 #[cfg(feature = "cuda")]
 fn find_gpu(number: usize) -> Result<Arc<CudaDevice>, Failure> {
@@ -204,19 +112,13 @@ fn find_gpu(number: usize) -> Result<Arc<NullDevice>, Failure> {
     Err(format!("cuda:{number}: built without the feature cuda: cargo run --features cuda").into())
 }
 
-/// Returns the most memory that the process has had resident, where the system tells.
-fn peak_resident() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib << 10)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::path::PathBuf;
 
-    use steeve_models::gguf::{Architecture, SmallGguf};
+    use steeve::graph::InputLimit;
+    use steeve_models::gguf::{Architecture, GgufHeader, SmallGguf};
 
     use super::*;
 
@@ -274,8 +176,61 @@ mod tests {
         refused("--tokens 1 --layers-on-gpu 1", &["--layers-on-gpu", "--device"]);
         refused("--tokens 1 --batch 0", &["batch", "got 0"]);
         refused("--tokens 1 --capacity much", &["whole number of bytes"]);
+        refused("--tokens 1 --temperature nan", &["temperature", "from 0 on"]);
+        refused("--tokens 1 --temperature -1", &["temperature", "from 0 on"]);
+        refused("--tokens 1 --threads 0", &["threads", "zero"]);
         let cut = TemporaryModel::new("cut", &small.to_bytes()[..small.header_bytes().len() + 64]);
         let error = cut.run("--tokens 1").unwrap_err();
-        assert!(error.contains("data outside the file"), "{error}");
+        assert!(error.contains("cut.gguf") && error.contains("data outside the file"), "{error}");
+        let other = TemporaryModel::new("other", b"GGML and more").run("--tokens 1").unwrap_err();
+        assert!(other.contains("other.gguf") && other.contains("not a GGUF file"), "{other}");
+    }
+
+    /// A model of byte pairs whose vocabulary is cut as `cut`.
+    fn byte_pairs(cut: &str) -> SmallGguf {
+        let mut file = SmallGguf::language_model(Architecture::Llama, 3);
+        let mut tokens = vec!["a", "b", "ab", "<|begin|>", "<|stop|>", "<|im_end|>"];
+        tokens.extend(["c", "d", "e", "f", "g", "h", "i", "j", "k", "l"]);
+        file.text("tokenizer.ggml.model", "gpt2");
+        file.text("tokenizer.ggml.pre", cut);
+        file.texts("tokenizer.ggml.tokens", &tokens);
+        file.texts("tokenizer.ggml.merges", &["a b"]);
+        file.number("tokenizer.ggml.bos_token_id", 3);
+        file.number("tokenizer.ggml.eos_token_id", 4);
+        file
+    }
+
+    fn tokens_of(file: &SmallGguf, text: &str) -> Vec<i32> {
+        let model = TemporaryModel::new(&format!("text-{}", file.to_bytes().len()), &file.to_bytes());
+        let options = Options::try_parse_from(["generate", &model.0.display().to_string(), "-p", text]).unwrap();
+        let header = ModelFile::open(&options.model).unwrap().header;
+        Vocabulary::new(&options, &header).unwrap().prompt(&options).unwrap()
+    }
+
+    #[test]
+    fn a_text_begins_as_in_llama_cpp() {
+        assert_eq!(tokens_of(&byte_pairs("gpt-2"), "abba"), [2, 1, 0]);
+        // Those of Llama 3 begin with a token of their own, if the file does not say otherwise.
+        assert_eq!(tokens_of(&byte_pairs("llama-bpe"), "abba"), [3, 2, 1, 0]);
+        for (says, begin) in [(0, vec![2]), (1, vec![3, 2])] {
+            for cut in ["gpt-2", "llama-bpe"] {
+                let mut file = byte_pairs(cut);
+                file.value("tokenizer.ggml.add_bos_token", 7, &[says]);
+                assert_eq!(tokens_of(&file, "ab"), begin, "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_that_would_be_cut_otherwise_is_refused() {
+        let model = TemporaryModel::new("cut-as", &byte_pairs("tekken").to_bytes());
+        let error = model.run("-p ab").unwrap_err();
+        assert!(error.contains("tekken") && error.contains("--tokens"), "{error}");
+    }
+
+    #[test]
+    fn a_text_ends_where_the_file_says_and_where_texts_say() {
+        let header = GgufHeader::read(byte_pairs("gpt-2").to_bytes().as_slice(), InputLimit::DEFAULT).unwrap();
+        assert_eq!(end_tokens(&header), [4, 5]);
     }
 }

@@ -10,7 +10,7 @@ use steeve::graph::InputLimit;
 use steeve::prelude::*;
 use steeve_models::gguf::{GgufHeader, LanguageModel, ModelMemory, ModelTensor, SessionSize};
 
-use crate::Failure;
+use crate::{Failure, chain};
 
 /// A file that has been opened, of which only the header has been read.
 pub(crate) struct ModelFile {
@@ -42,9 +42,15 @@ impl ModelFile {
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
-        let header = GgufHeader::read(BufReader::new(&file), InputLimit::DEFAULT)?;
-        header.check_data(Bytes(file.metadata()?.len()))?;
+        let header = GgufHeader::read(BufReader::new(&file), InputLimit::DEFAULT);
+        let header = header.map_err(|error| chain(&name, &error))?;
+        header.check_data(Bytes(file.metadata()?.len())).map_err(|error| chain(&name, &error))?;
         Ok(Self { name, file, header })
+    }
+
+    /// Returns the size of a text and a batch that nobody asks for.
+    pub(crate) fn usual_size(&self) -> Result<SessionSize, Failure> {
+        SessionSize::usual(&self.header).map_err(|error| chain(&self.name, &error).into())
     }
 
     /// Refuses a model that takes more than `capacity` of the first of the devices. Nothing has been allocated yet.

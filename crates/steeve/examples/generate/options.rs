@@ -1,5 +1,6 @@
 //! What is asked for on the command line.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -38,7 +39,7 @@ pub(crate) struct Options {
 
     /// Threads of the processor [default: one for each core].
     #[arg(long)]
-    pub(crate) threads: Option<usize>,
+    pub(crate) threads: Option<NonZeroUsize>,
 
     /// cpu, cuda:0, cuda:1 and so on.
     #[arg(long, default_value = "cpu")]
@@ -53,7 +54,7 @@ pub(crate) struct Options {
     pub(crate) capacity: Option<Bytes>,
 
     /// How freely to choose: 0 takes the likeliest token, 1 each one as often as the model says.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = parse_temperature, allow_negative_numbers = true)]
     pub(crate) temperature: f32,
 
     /// The start of the random numbers: the same seed chooses the same tokens.
@@ -93,6 +94,12 @@ impl Options {
             .map(Some)
             .ok_or_else(|| format!("--device {}: expected cpu, cuda:0, cuda:1 and so on", self.device).into())
     }
+}
+
+/// Reads a temperature, which is a number from 0 on.
+fn parse_temperature(text: &str) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|number: &f32| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| "expected a number from 0 on".to_owned())
 }
 
 /// Reads a number of bytes with or without a unit, of which each is 1024 times the one before.

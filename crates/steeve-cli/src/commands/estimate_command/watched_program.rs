@@ -11,7 +11,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use steeve_plan::file::JsonError;
 
 use super::report_reader::{ReportError, ReportReader};
@@ -73,10 +72,7 @@ impl ScratchFolder {
     pub(super) fn make() -> Result<Self, Error> {
         /// So many runs with the same process number may have been killed before they could tidy up.
         const TRIES: u32 = 100;
-        let mut builder = fs::DirBuilder::new();
-        // What a program prints is for its user alone.
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        let builder = private_folder();
         let mut number = 0;
         loop {
             let folder = std::env::temp_dir().join(format!("steeve-estimate-{}-{number}", std::process::id()));
@@ -115,6 +111,15 @@ impl ScratchFolder {
     }
 }
 
+/// Returns what makes folders that, where users can be told apart, only this one can read: what a program prints is theirs.
+fn private_folder() -> fs::DirBuilder {
+    #[cfg_attr(not(unix), expect(unused_mut))]
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+}
+
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
         // What is left behind is small, and in the folder for such things.
@@ -133,10 +138,7 @@ pub(super) fn watch(
     command.stdin(Stdio::null()).stdout(out).stderr(err);
     let program = command.get_program().to_owned();
     let interrupt = Arc::new(AtomicBool::new(false));
-    // A signal that ends this program also ends the program it has started, unless no handler can be set.
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let _ = signal_hook::flag::register(signal, Arc::clone(&interrupt));
-    }
+    set_on_signals(&interrupt);
     let mut group = ProcessGroup::start(&mut command)
         .map_err(|source| crate::commands::record_command::start_error(&program, source))?;
     let (report, start) = (scratch.report(), Instant::now());
@@ -166,6 +168,17 @@ pub(super) fn watch(
         group.end();
         return Ok(WatchedProgram { ledger, end, objects });
     }
+}
+
+/// Lets a signal that ends this program set a flag instead, so that the program it has started ends with it; where no handler can
+/// be set it ends alone.
+fn set_on_signals(interrupt: &Arc<AtomicBool>) {
+    #[cfg(unix)]
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        let _ = signal_hook::flag::register(signal, Arc::clone(interrupt));
+    }
+    #[cfg(not(unix))]
+    let _ = interrupt;
 }
 
 fn report_error(error: ReportError) -> Error {
