@@ -1,7 +1,7 @@
 //! Prints type and shape of each value of ONNX models, plans each model, and replays the plan.
 //!
-//! `onnx_shapes MODEL [NAME=SIZE]...` for one; without arguments for as many as there are lines on the standard input, with tabs between
-//! the words and an empty line after each answer. A line `TYPE[DIMS]<tab>NAME` for each value, and at the end
+//! `onnx_shapes MODEL [NAME=SIZE]...` for one; without arguments for as many as there are lines on the standard input, with tabs
+//! between the words and an empty line after each answer. A line `TYPE[DIMS]<tab>NAME` for each value, and at the end
 //! `plan<tab>PEAK<tab>NOT_IN_PLACE<tab>BOUND<tab>NODES<tab>WEIGHTS<tab>COMPUTED<tab>READ_US<tab>PLAN_US`, or `error<tab>WHY`.
 #![allow(clippy::unwrap_used)]
 

@@ -4,14 +4,16 @@
 //!   file --Model::read--> Model --OnnxGraph::new, sizes of free dimensions--> OnnxGraph --plan_tensor_graph--> KeyedPlan
 //! ```
 //!
-//! The reader is one of our own, as that of TFLite is: it checks every length, keeps no weights, copies nothing but names and small
-//! tensors, bounds what functions and loops make it do, and adds no dependency. (`rten-onnx` 0.27 copies the data of every tensor,
-//! follows messages however deep they are nested, and has no functions, sparse tensors and lists of tensors. `rten-shape-inference` 0.27
-//! has rules for 58 kinds of operations, none of quantised and classical models, computes with expressions of symbols where here all
-//! dimensions are numbers, and brings `rten-tensor`, which has `unsafe` code, and `rayon`: twelve crates.)
+//! The reader is one of our own, as that of TFLite is: it checks every length, keeps no weights, copies nothing but names and
+//! small tensors, bounds what functions and loops make it do, and adds no dependency. (`rten-onnx` 0.27 copies the data of every
+//! tensor, follows messages however deep they are nested, and has no functions, sparse tensors and lists of tensors.
+//! `rten-shape-inference` 0.27 has rules for 58 kinds of operations, none of quantised and classical models, computes with
+//! expressions of symbols where here all dimensions are numbers, and brings `rten-tensor`, which has `unsafe` code, and `rayon`:
+//! twelve crates.)
 //!
-//! What is known of a value before anything runs is a fact: type, shape, and the elements if they are few. Rules make facts of facts.
-//! They are checked against what ONNX Runtime produces, and against the tests that come with each operator (`proofs/onnx_shapes.py`).
+//! What is known of a value before anything runs is a fact: type, shape, and the elements if they are few. Rules make facts of
+//! facts. They are checked against what ONNX Runtime produces, and against the tests that come with each operator
+//! (`proofs/onnx_shapes.py`).
 //!
 //! See [`OnnxGraph`] for an example.
 
