@@ -6,8 +6,8 @@
 //!
 //! The reader is one of our own, as that of TFLite is: it checks every length, keeps no weights, copies nothing but names and
 //! small tensors, bounds what functions and loops make it do, and adds no dependency. (`rten-onnx` 0.27 copies the data of every
-//! tensor, follows messages however deep they are nested, and has no functions, sparse tensors and lists of tensors.
-//! `rten-shape-inference` 0.27 has rules for 58 kinds of operations, none of quantised and classical models, computes with
+//! tensor, sets no limit to how deep messages are nested, and has no functions, sparse tensors and lists of tensors.
+//! `rten-shape-inference` 0.27 has 58 rules, none of them of classical models, computes with
 //! expressions of symbols where here all dimensions are numbers, and brings `rten-tensor`, which has `unsafe` code, and `rayon`:
 //! twelve crates.)
 //!
