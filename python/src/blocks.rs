@@ -362,42 +362,61 @@ fn solve(
     let made = PyPlan::new(planned, title.to_owned(), seconds).made_of(inputs);
     match (problem.capacity(), verdict.fits()) {
         (Some(capacity), false) => {
-            Err(does_not_fit(py, made, ONLY_MEMORY, at_least.0, capacity.0, verdict == Verdict::CannotFit))
+            let proof = if verdict == Verdict::CannotFit { Proof::Complete } else { Proof::Missing };
+            let (memory, needs, capacity) = (ONLY_MEMORY.to_owned(), at_least.0, capacity.0);
+            Err(Misfit { memory, needs, capacity, proof }.error(py, made))
         }
         _ => Ok(made),
     }
 }
 
-/// Returns the exception for a plan above the capacity of a memory.
-pub(crate) fn does_not_fit(
-    py: Python<'_>,
-    plan: PyPlan,
-    memory: &str,
-    needs: u64,
-    capacity: u64,
-    is_proved: bool,
-) -> PyErr {
-    let made = || {
-        let plan = Py::new(py, plan)?;
-        let alive = locked(py, || plan.get().at_peak_of(memory))?;
-        let found = plan.get().peak_of(memory);
-        let message = if is_proved {
-            format!("{memory}: does not fit: needs at least {needs} bytes, got a capacity of {capacity}")
-        } else {
-            format!(
-                "{memory}: no plan found that fits: the smallest has {found} bytes, at least {needs} are needed, got a capacity of {capacity}"
-            )
+/// A memory whose plan is above its capacity.
+pub(crate) struct Misfit {
+    pub(crate) memory: String,
+    pub(crate) needs: u64,
+    pub(crate) capacity: u64,
+    pub(crate) proof: Proof,
+}
+
+/// What is proved of a plan that does not fit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// Nothing: another plan may fit.
+    Missing,
+    /// No plan fits.
+    Complete,
+    /// Nothing of another order of the nodes, or of other in-place results: with these, no plan takes fewer bytes than are needed.
+    OfThisOrder,
+}
+
+impl Misfit {
+    /// Returns the exception, with the smallest plan that was found.
+    pub(crate) fn error(self, py: Python<'_>, plan: PyPlan) -> PyErr {
+        let Self { memory, needs, capacity, proof } = self;
+        let made = || {
+            let plan = Py::new(py, plan)?;
+            let alive = locked(py, || plan.get().at_peak_of(&memory))?;
+            let found = plan.get().peak_of(&memory);
+            let condition = if proof == Proof::OfThisOrder { " in this order with these in-place results" } else { "" };
+            let is_below = proof == Proof::Complete || proof == Proof::OfThisOrder && needs > capacity;
+            let message = match is_below {
+                true => format!("does not fit: needs at least {needs} bytes{condition}"),
+                false => format!(
+                    "no plan found that fits: the smallest has {found} bytes, at least {needs} are needed{condition}"
+                ),
+            };
+            let message = format!("{memory}: {message}, got a capacity of {capacity}");
+            Ok(exception(py, "DoesNotFit", message, |fields| {
+                fields.set_item("memory", memory)?;
+                fields.set_item("needs", needs)?;
+                fields.set_item("capacity", capacity)?;
+                fields.set_item("proved", proof == Proof::Complete)?;
+                fields.set_item("alive", PyTuple::new(py, alive)?)?;
+                fields.set_item("plan", plan)
+            }))
         };
-        Ok(exception(py, "DoesNotFit", message, |fields| {
-            fields.set_item("memory", memory)?;
-            fields.set_item("needs", needs)?;
-            fields.set_item("capacity", capacity)?;
-            fields.set_item("proved", is_proved)?;
-            fields.set_item("alive", PyTuple::new(py, alive)?)?;
-            fields.set_item("plan", plan)
-        }))
-    };
-    made().unwrap_or_else(|error: PyErr| error)
+        made().unwrap_or_else(|error: PyErr| error)
+    }
 }
 
 fn read_blocks(

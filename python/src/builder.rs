@@ -8,7 +8,7 @@ use steeve_graph::{Bytes, KeyedGraph, Memory, MemoryId, TensorGraph};
 
 use crate::blocks::read_align;
 use crate::error::{invalid_argument, invalid_input, unlocked, wrong_type};
-use crate::graph::{GraphData, PyGraph, find_tensor};
+use crate::graph::{GraphData, KnownNames, PyGraph};
 use crate::numbers::number;
 use crate::plan::ONLY_MEMORY;
 use crate::text::{optional_text, text};
@@ -101,6 +101,10 @@ impl TensorGraph for BuiltGraph<'_> {
 
     fn outputs(&self) -> impl Iterator<Item = usize> {
         (0..self.tensors.len()).filter(|index| self.tensors[*index].is_output)
+    }
+
+    fn more_tensors(&self) -> impl Iterator<Item = usize> {
+        self.of_kind(BuiltKind::External).chain(self.of_kind(BuiltKind::View))
     }
 
     fn is_external(&self, tensor: usize) -> bool {
@@ -395,7 +399,16 @@ impl PyGraphBuilder {
     }
 
     fn find(&self, py: Python<'_>, argument: &str, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
-        find_tensor(py, argument, tensor, self.tensors.len(), |name| self.names.get(name).copied())
+        let known = KnownNames {
+            count: self.tensors.len(),
+            by_name: |name: &str| self.names.get(name).copied(),
+            // In a graph of it, what has no name is called by its number.
+            name_of: |index: usize| match self.tensors[index].name.as_str() {
+                "" => index.to_string(),
+                name => name.to_owned(),
+            },
+        };
+        known.find(py, argument, tensor)
     }
 
     fn find_all(&self, py: Python<'_>, argument: &str, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {

@@ -3,11 +3,12 @@
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use steeve_plan::csv::{Table, read_within, write};
-use steeve_plan::{Bytes, Id, IdVec, InputLimit, Plan, certify};
+use steeve_plan::{Bytes, Clipped, Id, IdVec, InputLimit, Plan, certify};
 
 use crate::blocks::{PyBlocks, PyViolation};
 use crate::compare::PyChange;
-use crate::error::{invalid_input, unlocked};
+use crate::error::{invalid_argument, invalid_input, unlocked};
+use crate::fit::PyFitStep;
 use crate::graph::{PyFault, PyTensor};
 use crate::plan::{BlockNames, Planned, PyAlive, PyMemoryPlan, PyPlace, PyPlan};
 use crate::search::Progress;
@@ -44,7 +45,11 @@ macro_rules! values {
                     let (csv, title): (String, String) = fields.extract()?;
                     Ok(Bound::new(py, PyBlocks::new(table(py, csv)?, title, None))?.into_any())
                 }
-                _ => Ok(Bound::new(py, plan(py, &fields)?)?.into_any()),
+                "PyPlan" => Ok(Bound::new(py, plan(py, &fields)?)?.into_any()),
+                _ => {
+                    let what = format!("unknown: expected what this version has written, got {:?}", Clipped(kind));
+                    Err(invalid_argument(py, "kind", None, what))
+                }
             }
         }
     };
@@ -55,6 +60,7 @@ values! {
     PyAlive { name, memory, size, offset, lower, upper, op, why }
     PyMemoryPlan { name, peak, bound, buffers }
     PyViolation { kind, blocks, step, offset, message }
+    PyFitStep { action, bytes, read_again, more_nodes }
     PyFault { kind, tensors, message }
     PyChange { kind, name, memory, before, after }
     PyTensor { index, name, size, kind, op, layout, memory, is_output, sources, view_of }

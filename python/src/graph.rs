@@ -15,11 +15,13 @@ use steeve_models::tflite::{
     GraphOptions, HeadPlan, HeadRecord, KernelSet, Model, TensorIndex, TfliteError, TfliteGraph, TfliteKey,
     reference_scratch, uniform_scratch,
 };
+use steeve_plan::Clipped;
 use steeve_view::PlanMap;
 
-use crate::blocks::{does_not_fit, read_align};
+use crate::blocks::{Misfit, Proof, read_align};
 use crate::copies::Reduced;
-use crate::error::{invalid_argument, invalid_input, locked, unlocked, wrong_type};
+use crate::error::{exception, invalid_argument, invalid_input, locked, unlocked, wrong_type};
+use crate::fit::{FitRequest, PyFitted};
 use crate::numbers::number;
 use crate::plan::{Planned, PyPlan};
 use crate::plan_file::GivenPlan;
@@ -119,6 +121,25 @@ impl GraphData {
         Ok(Self { model: Some(ModelData { model, options, keyed, unused }), ..Self::new(assigned, order, title) })
     }
 
+    /// Returns a graph that was made of this one. Where it has the same tensors, they keep their numbers.
+    pub(crate) fn with_assigned(&self, assigned: AssignedGraph) -> Self {
+        if assigned.graph().tensors().len() != self.order.len() {
+            return Self::of_graph(assigned, self.title.clone());
+        }
+        let (ids, layouts) = (self.ids.clone(), self.layouts.clone());
+        Self { ids, layouts, ..Self::new(assigned, self.order.clone(), self.title.clone()) }
+    }
+
+    pub(crate) fn assigned(&self) -> &AssignedGraph {
+        &self.assigned
+    }
+
+    /// Returns how long tensors live that no node reads, where the caller does not say.
+    fn unread(&self) -> Unread {
+        // In a model only outputs are read after the run.
+        if self.is_model() || self.layouts.is_some() { Unread::Free } else { Unread::default() }
+    }
+
     pub(crate) fn order(&self) -> &[TensorId] {
         &self.order
     }
@@ -143,7 +164,12 @@ impl GraphData {
             // The first of a name counts.
             named.rev().collect()
         };
-        find_tensor(py, argument, tensor, self.order.len(), |name| self.names.get_or_init(names).get(name).copied())
+        let known = KnownNames {
+            count: self.order.len(),
+            by_name: |name: &str| self.names.get_or_init(names).get(name).copied(),
+            name_of: |index: usize| self.name(self.order[index]),
+        };
+        known.find(py, argument, tensor)
     }
 
     fn name(&self, id: TensorId) -> String {
@@ -194,21 +220,24 @@ impl GraphData {
         PlanMap::of_graph("steeve", plan)
     }
 
-    /// Returns the model with the record of a plan.
-    pub(crate) fn planned_model(&self, py: Python<'_>, plan: &GraphPlan) -> PyResult<(Vec<u8>, HeadPlan)> {
-        let Some(ModelData { model, options, keyed, .. }) = &self.model else {
-            let what = "not the plan of a TFLite model: expected .json, .html, .svg or .h";
-            return Err(invalid_argument(py, "path", None, what));
-        };
+    /// Returns the record of a plan of a model, and the head with it; `None` for the graph of anything else.
+    pub(crate) fn head_plan(&self, py: Python<'_>, plan: &GraphPlan) -> PyResult<Option<HeadPlan>> {
+        let Some(ModelData { model, options, keyed, .. }) = &self.model else { return Ok(None) };
         if plan.memories().iter().any(|memory| memory.plan.buffers().len() > 1) {
             return Err(invalid_argument(py, "max_buffer", None, "the head of the arena is one buffer: leave it out"));
         }
-        let made = || {
+        let made = unlocked(py, || {
             let graph = TfliteGraph::new(model, options.clone())?;
-            let head = graph.head_plan(|key| Some(plan.place(keyed.number(key)?)?.offset))?;
-            Ok((model.with_record(&head.record)?, head))
-        };
-        made().map_err(|error: TfliteError| invalid_input(py, &error))
+            graph.head_plan(|key| Some(plan.place(keyed.number(key)?)?.offset))
+        })?;
+        made.map(Some).map_err(|error| invalid_input(py, &error))
+    }
+
+    /// Returns the file of the model with a record; `None` for the graph of anything else.
+    pub(crate) fn model_with(&self, py: Python<'_>, record: &HeadRecord) -> PyResult<Option<Vec<u8>>> {
+        let Some(ModelData { model, .. }) = &self.model else { return Ok(None) };
+        let written = unlocked(py, || model.with_record(record))?;
+        written.map(Some).map_err(|error| invalid_input(py, &error))
     }
 
     /// Returns the number of each node in the order in which a plan runs them, without what only describes memory and without other
@@ -226,7 +255,7 @@ impl GraphData {
     /// Returns the record of the model that this is the graph of.
     fn record(&self, py: Python<'_>) -> PyResult<Option<HeadRecord>> {
         let Some(ModelData { model, .. }) = &self.model else { return Ok(None) };
-        HeadRecord::of(model).map_err(|error| invalid_input(py, &error))
+        locked(py, || HeadRecord::of(model))?.map_err(|error| invalid_input(py, &error))
     }
 
     /// Judges a record for the model that this is the graph of. Where no fault is found, kernels' reads and writes are run as well.
@@ -266,27 +295,40 @@ impl GraphData {
     }
 }
 
-/// Finds a tensor or block by its number or name.
-pub(crate) fn find_tensor(
-    py: Python<'_>,
-    argument: &str,
-    tensor: &Bound<'_, PyAny>,
-    count: usize,
-    by_name: impl FnOnce(&str) -> Option<usize>,
-) -> PyResult<usize> {
-    if let Ok(tensor) = tensor.cast::<PyTensor>() {
-        return Ok(tensor.get().index.min(count.saturating_sub(1)));
+/// What tensors or blocks an argument can be.
+pub(crate) struct KnownNames<F, N> {
+    pub(crate) count: usize,
+    pub(crate) by_name: F,
+    /// The name of each, by number.
+    pub(crate) name_of: N,
+}
+
+impl<F: FnOnce(&str) -> Option<usize>, N: FnOnce(usize) -> String> KnownNames<F, N> {
+    /// Finds a tensor or block by its number or name, or as a `Tensor` with both.
+    pub(crate) fn find(self, py: Python<'_>, argument: &str, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let count = self.count;
+        if let Ok(tensor) = tensor.cast::<PyTensor>() {
+            let PyTensor { index, name, .. } = tensor.get();
+            return match *index < count && (self.name_of)(*index) == *name {
+                true => Ok(*index),
+                false => {
+                    let what = format!("a tensor of another graph: got number {index}, {:?}", Clipped(name));
+                    Err(invalid_argument(py, argument, None, what))
+                }
+            };
+        }
+        if tensor.is_instance_of::<PyString>() {
+            let name = text(argument, tensor)?;
+            let unknown = || invalid_argument(py, argument, None, format!("no such name: {name:?}"));
+            return (self.by_name)(&name).ok_or_else(unknown);
+        }
+        let Ok(index) = tensor.extract::<i128>() else {
+            return Err(wrong_type(argument, None, "a number or a name", tensor));
+        };
+        usize::try_from(index).ok().filter(|index| *index < count).ok_or_else(|| {
+            invalid_argument(py, argument, None, format!("out of range: expected a number below {count}, got {index}"))
+        })
     }
-    if tensor.is_instance_of::<PyString>() {
-        let name = text(argument, tensor)?;
-        return by_name(&name).ok_or_else(|| invalid_argument(py, argument, None, format!("no such name: {name:?}")));
-    }
-    let Ok(index) = tensor.extract::<i128>() else {
-        return Err(wrong_type(argument, None, "a number or a name", tensor));
-    };
-    usize::try_from(index).ok().filter(|index| *index < count).ok_or_else(|| {
-        invalid_argument(py, argument, None, format!("out of range: expected a number below {count}, got {index}"))
-    })
 }
 
 /// What is known of the kernels that run a model.
@@ -420,10 +462,22 @@ impl PyGraph {
         Self { data: Arc::new(data), file }
     }
 
-    fn plan_from(&self, data: Arc<GraphData>, plan: GraphPlan, seconds: f64) -> PyPlan {
+    pub(crate) fn data(&self) -> &Arc<GraphData> {
+        &self.data
+    }
+
+    pub(crate) fn file(&self) -> Option<&PathBuf> {
+        self.file.as_ref()
+    }
+
+    /// Returns a graph that was made of this one.
+    pub(crate) fn with_data(&self, data: Arc<GraphData>) -> Self {
+        Self { data, file: self.file.clone() }
+    }
+
+    pub(crate) fn plan_from(&self, data: Arc<GraphData>, plan: GraphPlan, seconds: f64) -> PyPlan {
         let title = self.data.title.clone();
-        let inputs = self.file.clone().into_iter().collect();
-        PyPlan::new(Planned::Graph { plan, graph: data }, title, seconds).made_of(inputs)
+        PyPlan::new(Planned::Graph { plan, graph: data }, title, seconds).made_of(self.file.clone())
     }
 }
 
@@ -432,15 +486,16 @@ impl PyGraph {
     /// All tensors, by number.
     #[getter]
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let all = self.data.order.iter().enumerate().map(|(index, id)| self.data.tensor(index, *id));
-        PyTuple::new(py, all.collect::<Vec<PyTensor>>())
+        let tensor = |(index, id): (usize, &TensorId)| self.data.tensor(index, *id);
+        PyTuple::new(py, locked(py, || self.data.order.iter().enumerate().map(tensor).collect::<Vec<_>>())?)
     }
 
     /// The tensors that are computed, in the order in which they are.
     #[getter]
     fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let node = |id: &TensorId| Some(self.data.tensor(*self.data.numbers.get(id)?, *id));
-        PyTuple::new(py, self.data.assigned.graph().nodes().iter().filter_map(node).collect::<Vec<PyTensor>>())
+        let nodes = || self.data.assigned.graph().nodes().iter().filter_map(node).collect::<Vec<_>>();
+        PyTuple::new(py, locked(py, nodes)?)
     }
 
     /// The name of each memory.
@@ -503,17 +558,49 @@ impl PyGraph {
         let planned = unlocked(py, || plan_graph_watched(&assigned, &options, &mut |now| watcher.watch(now)))?;
         let seconds = watcher.finish(py)?;
         let plan = planned.map_err(|error| invalid_input(py, &error))?;
-        let over = plan.memories().iter().find_map(|it| {
-            let name = &plan.assigned().memories()[it.memory].name;
-            let capacity = capacities.get(name).copied()?;
-            (it.plan.peak().0 > capacity).then(|| (name.clone(), it.at_least.0, capacity))
-        });
         let made = self.plan_from(data, plan, seconds);
+        let over = made.memory_plans().into_iter().find_map(|it| {
+            let capacity = capacities.get(&it.name).copied().filter(|capacity| it.peak > *capacity)?;
+            Some(Misfit { memory: it.name, needs: it.bound, capacity, proof: Proof::OfThisOrder })
+        });
         match over {
-            // Another order, or other in-place results, may always take less.
-            Some((memory, needs, capacity)) => Err(does_not_fit(py, made, &memory, needs, capacity, needs > capacity)),
+            Some(misfit) => Err(misfit.error(py, made)),
             None => Ok(made),
         }
+    }
+
+    /// Return the graph made to need no more than `capacity`, with its plan and what was done: another order of the nodes, then chains
+    /// of nodes in parts. If nothing that was found fits, it is `steeve.DoesNotFit`, whose `fitted` is the smallest that was reached.
+    ///
+    /// - `capacity`: the bytes that each memory has, or those of some by name: `{"CUDA0": 8 << 30}`.
+    /// - `parts`: the most parts in which a chain is done; as many as it has rows by default. 1 leaves chains as they are.
+    /// - `beside`: graphs that never run at the same time and share the buffers, such as that of a token beside that of a prompt.
+    ///
+    /// >>> import steeve, tempfile, pathlib
+    /// >>> path = pathlib.Path(tempfile.mkdtemp()) / "net.graph"
+    /// >>> text = "w = external f32[16,640]; v = external f32[640,16]; x = input f32[16,80]; up = mul_mat w x; "
+    /// >>> _ = path.write_text(text + "act = silu up; down = mul_mat v act; y = add down x !output")
+    /// >>> graph = steeve.read(path)
+    /// >>> fitted = graph.fit(capacity=100_000)
+    /// >>> graph.plan().peak, fitted.plan.peak
+    /// (215040, 79360)
+    /// >>> [step.action for step in fitted.steps]
+    /// ['pack', 'in place', '80 rows in 3 parts: nodes 0 (up) to 2 (down)', 'plan']
+    #[pyo3(signature = (*, capacity, parts=None, beside=None))]
+    fn fit<'py>(
+        &self,
+        py: Python<'py>,
+        capacity: &Bound<'py, PyAny>,
+        parts: Option<&Bound<'py, PyAny>>,
+        beside: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<PyFitted> {
+        if self.data.is_model() {
+            let what = "fit: for graphs: got a TFLite model".to_owned();
+            return Err(exception(py, "InvalidInput", what, |_| Ok(())));
+        }
+        let capacities = self.capacities(py, Some(capacity))?;
+        let request = FitRequest::new(py, &self.data.assigned, &capacities, parts, beside)?;
+        request.fit(py, self, PlanOptions::default().with_unread(self.data.unread()))
     }
 
     /// Return the plan of a plan file (a path, or what `steeve.read` made of one), proven for this graph. Of a model, `in_place` and
@@ -532,7 +619,7 @@ impl PyGraph {
         let start = std::time::Instant::now();
         let loaded = unlocked(py, || GraphPlan::from_file(file.file(), &data.assigned, MatchMemories::ByName))?;
         let plan = loaded.map_err(|fault| file.wrong(py, &fault))?;
-        Ok(self.plan_from(data, plan, start.elapsed().as_secs_f64()))
+        Ok(self.plan_from(data, plan, start.elapsed().as_secs_f64()).made_of([file.absolute().to_owned()]))
     }
 
     /// Check a plan file (a path, or what `steeve.read` made of one) for this graph. Return everything that is wrong with it.
@@ -571,7 +658,7 @@ impl PyGraph {
     #[getter]
     fn record<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let Some((record, it)) = self.data.record(py)?.zip(self.data.model.as_ref()) else { return Ok(None) };
-        let placed = record.effective_offsets(&it.model).map_err(|error| invalid_input(py, &error))?;
+        let placed = locked(py, || record.effective_offsets(&it.model))?.map_err(|error| invalid_input(py, &error))?;
         let by_index: HashMap<TensorIndex, Option<i64>> = it.model.tensors().zip(placed).collect();
         let offset = |id: &TensorId| match it.keyed.key(*id) {
             Some(TfliteKey::Tensor(index)) => by_index.get(&index).copied().flatten(),
@@ -626,10 +713,8 @@ impl PyGraph {
         if let Some((argument, _)) = of_ggml.into_iter().find(|(_, is_given)| *is_given && self.data.is_model()) {
             return Err(invalid_argument(py, argument, None, "'ggml' is for graphs of ggml: got a TFLite model"));
         }
-        // In a model only outputs are read after the run.
         let unread = match optional_text("unread", unread)? {
-            None if self.data.is_model() || self.data.layouts.is_some() => Unread::Free,
-            None => Unread::default(),
+            None => self.data.unread(),
             Some(found) => Unread::from_name(&found).ok_or_else(|| {
                 let what = format!("unknown: expected 'keep', 'free-inputs' or 'free', got {found:?}");
                 invalid_argument(py, "unread", None, what)

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Arguments are converted once, and the interpreter's lock is given back while something is planned, proven or read. Every error is
-//! an exception that names the argument; a panic, which is a bug of this library, is one too (`InternalError`).
+//! an exception that names the argument. A panic where the crates below read, plan, prove, draw or write is a bug of this library, and
+//! an exception too (`InternalError`).
 #![forbid(unsafe_code)]
 
 mod error;
@@ -20,6 +21,7 @@ mod graph;
 mod builder;
 mod plan;
 mod plan_file;
+mod fit;
 mod compare;
 mod read;
 mod copies;
@@ -37,6 +39,8 @@ mod _steeve {
     use crate::compare::{Comparison, PyChange};
     #[pymodule_export]
     use crate::copies::restore;
+    #[pymodule_export]
+    use crate::fit::{PyFitStep, PyFitted};
     #[pymodule_export]
     use crate::graph::{PyFault, PyGraph, PyTensor};
     #[pymodule_export]

@@ -1,7 +1,7 @@
 //! Sequences and buffers of whole numbers in, vectors out. One pass.
 
 use pyo3::buffer::{ElementType, PyBuffer, PyUntypedBuffer};
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::exceptions::{PyMemoryError, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFrozenSet, PyMemoryView, PySet, PyString};
 
@@ -93,8 +93,15 @@ fn read_each<T>(
         return Ok(all);
     }
     let items = value.try_iter().map_err(|_| wrong_type(argument, None, EXPECTED, value))?;
-    let mut all = Vec::with_capacity(value.len().unwrap_or(0));
+    // A length is what the caller claims: for more items than these there is room when they come.
+    const PIECE: usize = 1 << 16;
+    let mut all = Vec::with_capacity(value.len().unwrap_or(0).min(PIECE));
     for (index, item) in items.enumerate() {
+        if index % PIECE == 0 {
+            // What never ends ends with Ctrl-C, or where there is no memory for it.
+            value.py().check_signals()?;
+        }
+        all.try_reserve(1).map_err(|_| PyMemoryError::new_err(format!("{argument}: no memory for so many items")))?;
         all.push(each(index, given_number(argument, Some(index), &item?)?)?);
     }
     Ok(all)

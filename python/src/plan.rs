@@ -17,7 +17,7 @@ use steeve_view::{HeaderStyle, MemoryMap, PageStyle, Picture, PlanMap, SvgStyle,
 use crate::compare::Comparison;
 use crate::copies::{Reduced, reduce_plan};
 use crate::error::{invalid_argument, invalid_input, locked, system_error, wrong_type};
-use crate::graph::GraphData;
+use crate::graph::{GraphData, KnownNames};
 use crate::text::{self, optional_text};
 
 /// The name of the only memory of a block list.
@@ -48,6 +48,11 @@ impl BlockNames {
         self.0.clone().unwrap_or_else(|| (0..count).map(|index| index.to_string()).collect())
     }
 
+    /// Returns the name that the caller has given to a block; nothing if there is none.
+    fn of(&self, index: usize) -> &str {
+        self.given().and_then(|names| names.get(index)).map_or("", String::as_str)
+    }
+
     /// Finds a block by its name.
     fn find(&self, count: usize, name: &str) -> Option<usize> {
         match &self.0 {
@@ -75,6 +80,8 @@ pub(crate) struct PyPlan {
     map: OnceLock<PlanMap>,
     places: PyOnceLock<Py<PyTuple>>,
     offsets: PyOnceLock<Py<PyTuple>>,
+    /// The record for the runtime, if it is the plan of a TFLite model.
+    head: PyOnceLock<Option<HeadPlan>>,
 }
 
 /// The location of a block or tensor.
@@ -191,12 +198,13 @@ impl PyMemoryPlan {
 impl PyPlan {
     pub(crate) fn new(planned: Planned, title: String, seconds: f64) -> Self {
         let (map, places, offsets) = (OnceLock::new(), PyOnceLock::new(), PyOnceLock::new());
-        Self { planned, title, seconds, inputs: Vec::new(), map, places, offsets }
+        Self { planned, title, seconds, inputs: Vec::new(), map, places, offsets, head: PyOnceLock::new() }
     }
 
-    /// Notes the files that the plan was made of.
-    pub(crate) fn made_of(self, inputs: Vec<PathBuf>) -> Self {
-        Self { inputs, ..self }
+    /// Notes the files that the plan was made of, beside those that are noted.
+    pub(crate) fn made_of(mut self, inputs: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.inputs.extend(inputs);
+        self
     }
 
     /// Refuses to write over a file that the plan was made of, however the two are spelled.
@@ -305,20 +313,31 @@ impl PyPlan {
                 Err(invalid_argument(py, "path", None, what))
             }
             "h" => Ok(header(self.map(), &HeaderStyle::of_file(&self.title)).into_bytes()),
-            "tflite" => match &self.planned {
-                Planned::Graph { plan, graph } => graph.planned_model(py, plan).map(|(bytes, _)| bytes),
-                Planned::Blocks { .. } => Err(invalid_argument(
-                    py,
-                    "path",
-                    None,
-                    "not the plan of a TFLite model: expected .json, .csv, .html, .svg or .h",
-                )),
-            },
+            "tflite" => self.planned_model(py),
             _ => {
                 let what = format!("unknown file type: expected .json, .csv, .html, .svg, .h or .tflite, got {path:?}");
                 Err(invalid_argument(py, "path", None, what))
             }
         }
+    }
+
+    /// Returns the record for the runtime, made once; `None` unless this is the plan of a TFLite model.
+    fn head(&self, py: Python<'_>) -> PyResult<Option<&HeadPlan>> {
+        let Planned::Graph { plan, graph } = &self.planned else { return Ok(None) };
+        self.head.get_or_try_init(py, || graph.head_plan(py, plan)).map(Option::as_ref)
+    }
+
+    /// Returns the model with the record of this plan.
+    fn planned_model(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        let expected = match (&self.planned, self.head(py)?) {
+            (Planned::Graph { graph, .. }, Some(head)) => match graph.model_with(py, &head.record)? {
+                Some(bytes) => return Ok(bytes),
+                None => ".json, .html, .svg or .h",
+            },
+            (Planned::Graph { .. }, None) => ".json, .html, .svg or .h",
+            (Planned::Blocks { .. }, _) => ".json, .csv, .html, .svg or .h",
+        };
+        Err(invalid_argument(py, "path", None, format!("not the plan of a TFLite model: expected {expected}")))
     }
 
     fn csv(&self, py: Python<'_>) -> PyResult<String> {
@@ -338,7 +357,7 @@ impl PyPlan {
 impl PyPlan {
     /// The bytes that the plan needs: those of all buffers.
     #[getter]
-    fn peak(&self) -> u64 {
+    pub(crate) fn peak(&self) -> u64 {
         match &self.planned {
             Planned::Blocks { plan, .. } => plan.peak().0,
             Planned::Graph { plan, graph } => plan.peak().0.max(graph.unused_bytes()),
@@ -354,7 +373,7 @@ impl PyPlan {
         }
     }
 
-    /// Whether no plan is smaller.
+    /// Whether no plan of the same blocks is smaller; for a graph, none with the same order and in-place results.
     #[getter]
     fn optimal(&self) -> bool {
         self.peak() == self.bound()
@@ -372,7 +391,9 @@ impl PyPlan {
         let made = self.offsets.get_or_try_init(py, || {
             let offsets: Vec<Option<u64>> = match &self.planned {
                 Planned::Blocks { plan, .. } => plan.places().iter().map(|place| Some(place.offset.0)).collect(),
-                Planned::Graph { .. } => self.place_list().into_iter().map(|place| Some(place?.offset)).collect(),
+                Planned::Graph { .. } => {
+                    locked(py, || self.place_list().into_iter().map(|place| Some(place?.offset)).collect())?
+                }
             };
             PyTuple::new(py, offsets).map(Bound::unbind)
         })?;
@@ -382,7 +403,9 @@ impl PyPlan {
     /// The place of each block, or of each tensor of the graph (None for one without a place, such as weights).
     #[getter]
     fn places<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let made = self.places.get_or_try_init(py, || PyTuple::new(py, self.place_list()).map(Bound::unbind))?;
+        let made = self
+            .places
+            .get_or_try_init(py, || PyTuple::new(py, locked(py, || self.place_list())?).map(Bound::unbind))?;
         Ok(made.bind(py).clone())
     }
 
@@ -418,7 +441,7 @@ impl PyPlan {
     fn order<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let order = match &self.planned {
             Planned::Blocks { .. } => None,
-            Planned::Graph { plan, graph } => graph.run_order(plan),
+            Planned::Graph { plan, graph } => locked(py, || graph.run_order(plan))?,
         };
         order.map(|order| PyTuple::new(py, order)).transpose()
     }
@@ -427,13 +450,7 @@ impl PyPlan {
     /// the plan of a TFLite model.
     #[getter]
     fn tflm_head<'py>(&self, py: Python<'py>) -> PyResult<Option<(u64, u64)>> {
-        match &self.planned {
-            Planned::Graph { plan, graph } if graph.is_model() => {
-                let (_, HeadPlan { head, tflm_head, .. }) = graph.planned_model(py, plan)?;
-                Ok(Some((head, tflm_head)))
-            }
-            _ => Ok(None),
-        }
+        Ok(self.head(py)?.map(|it| (it.head, it.tflm_head)))
     }
 
     /// Return where a block or tensor is located, by its number or name; None for one without a place, such as weights.
@@ -445,7 +462,12 @@ impl PyPlan {
         let index = match &self.planned {
             Planned::Blocks { plan, names, .. } => {
                 let count = plan.places().len();
-                crate::graph::find_tensor(py, "tensor", tensor, count, |name| names.find(count, name))?
+                let known = KnownNames {
+                    count,
+                    by_name: |name: &str| names.find(count, name),
+                    name_of: |index: usize| names.of(index).to_owned(),
+                };
+                known.find(py, "tensor", tensor)?
             }
             Planned::Graph { graph, .. } => graph.find(py, "tensor", tensor)?,
         };
@@ -460,11 +482,11 @@ impl PyPlan {
     /// [('conv', 1000), ('relu', 500)]
     #[pyo3(signature = (memory=None))]
     fn at_peak(&self, py: Python<'_>, memory: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<PyAlive>> {
-        let map = self.map();
+        let map = locked(py, || self.map())?;
         match optional_text("memory", memory)? {
-            None => Ok(map.memories.iter().flat_map(|memory| self.alive(memory)).collect()),
+            None => locked(py, || map.memories.iter().flat_map(|memory| self.alive(memory)).collect()),
             Some(name) => match map.memory(&name) {
-                Some(memory) => Ok(self.alive(memory)),
+                Some(memory) => locked(py, || self.alive(memory)),
                 None => {
                     let known: Vec<&str> = map.memories.iter().map(|memory| memory.name.as_str()).collect();
                     let what = format!("no such memory: expected one of {}, got {name:?}", known.join(", "));
@@ -557,7 +579,8 @@ impl PyPlan {
 }
 
 impl PyPlan {
-    fn memory_plans(&self) -> Vec<PyMemoryPlan> {
+    /// Returns the plan of each memory, tensors that nothing uses included.
+    pub(crate) fn memory_plans(&self) -> Vec<PyMemoryPlan> {
         let sizes = |plan: &Plan| plan.buffers().iter().map(|size| size.0).collect();
         match &self.planned {
             Planned::Blocks { plan, at_least, .. } => vec![PyMemoryPlan {

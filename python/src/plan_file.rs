@@ -1,6 +1,6 @@
 //! Plan files of graphs, which hold for a graph alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use steeve_graph::{PlanFault, PlanFile};
@@ -18,6 +18,8 @@ use crate::read::{read_content, short_name};
 pub(crate) struct PyPlanFile {
     file: PlanFile,
     path: String,
+    /// Where it is, whatever the working folder is later.
+    absolute: PathBuf,
 }
 
 /// A plan as an argument.
@@ -37,7 +39,7 @@ impl GivenPlan {
             plan.extract().map_err(|_| wrong_type("plan", None, "a path or what steeve.read made of one", plan))?;
         let name = path.display().to_string();
         match read_content(py, &path, None)? {
-            FileContent::Plan(file) => Ok(Self::File(Box::new(PyPlanFile::new(*file, name)))),
+            FileContent::Plan(file) => Ok(Self::File(Box::new(PyPlanFile::new(*file, &path)))),
             FileContent::Tflite(model) => match HeadRecord::of(&model) {
                 Ok(Some(record)) => Ok(Self::Record(record)),
                 Ok(None) => Err(invalid_file(py, &name, format!("{name}: a model without the record of a plan"))),
@@ -62,8 +64,14 @@ impl GivenPlan {
 }
 
 impl PyPlanFile {
-    pub(crate) fn new(file: PlanFile, path: String) -> Self {
-        Self { file, path }
+    pub(crate) fn new(file: PlanFile, path: &Path) -> Self {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self { file, path: path.display().to_string(), absolute }
+    }
+
+    /// Returns where the file is.
+    pub(crate) fn absolute(&self) -> &Path {
+        &self.absolute
     }
 
     pub(crate) fn file(&self) -> &PlanFile {

@@ -85,7 +85,7 @@ pub(crate) fn read<'py>(
             let prompt = planned.map_err(|error| invalid_input(py, &error))?.prompt;
             graph(locked(py, || GraphData::of_graph(prompt, title))?)
         }
-        FileContent::Plan(file) => Ok(Bound::new(py, PyPlanFile::new(*file, name))?.into_any()),
+        FileContent::Plan(file) => Ok(Bound::new(py, PyPlanFile::new(*file, &path))?.into_any()),
     }
 }
 

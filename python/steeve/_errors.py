@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from steeve._steeve import Alive, Plan
+    from steeve._steeve import Alive, Fitted, Plan
 
 
 class Error(Exception):
@@ -64,21 +64,25 @@ class DoesNotFit(Error):
         proved: bool = False,
         alive: tuple[Alive, ...] = (),
         plan: Plan | None = None,
+        fitted: Fitted | None = None,
     ) -> None:
         """Keep the figures, what is alive at the peak, and the smallest plan that was found."""
         super().__init__(message)
         #: The name of the memory.
         self.memory = memory
-        #: No plan takes fewer bytes than this.
+        #: No plan takes fewer bytes than this; of a graph, none with the same order and in-place results.
         self.needs = needs
         #: The bytes that there are.
         self.capacity = capacity
-        #: Whether it is proved that no plan fits; else none was found.
+        #: Whether it is proved that no plan fits; else none was found. Of a graph that is never proved: it may fit in
+        #: another order, or with other in-place results.
         self.proved = proved
         #: What is alive at the fullest step, the largest first.
         self.alive = alive
         #: The smallest plan that was found, which is above the capacity.
         self.plan = plan
+        #: Of `Graph.fit`: the smallest graph that was reached, its plan, and what was done; `needs` are its bytes.
+        self.fitted = fitted
 
 
 class InternalError(Error, RuntimeError):

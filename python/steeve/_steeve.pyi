@@ -13,6 +13,8 @@ __all__ = [
     "Change",
     "Comparison",
     "Fault",
+    "FitStep",
+    "Fitted",
     "Graph",
     "GraphBuilder",
     "MemoryPlan",
@@ -311,6 +313,13 @@ class Graph:
         threads: _Int | None = None,
         progress: bool | _ProgressFunction | None = None,
     ) -> Plan: ...
+    def fit(
+        self,
+        *,
+        capacity: _Int | dict[str, int],
+        parts: _Int | None = None,
+        beside: Iterable[Graph] | None = None,
+    ) -> Fitted: ...
     def load(
         self,
         plan: _Path | PlanFile,
@@ -332,6 +341,30 @@ class Graph:
     def __len__(self) -> int: ...
     def __copy__(self) -> Graph: ...
     def __deepcopy__(self, memo: object, /) -> Graph: ...
+
+@final
+class FitStep:
+    @property
+    def action(self) -> str: ...
+    @property
+    def bytes(self) -> dict[str, int]: ...
+    @property
+    def read_again(self) -> int: ...
+    @property
+    def more_nodes(self) -> int: ...
+
+@final
+class Fitted:
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def beside(self) -> tuple[Plan, ...]: ...
+    @property
+    def steps(self) -> tuple[FitStep, ...]: ...
+    def __copy__(self) -> Fitted: ...
+    def __deepcopy__(self, memo: object, /) -> Fitted: ...
 
 @final
 class GraphBuilder:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import importlib
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -74,13 +74,6 @@ class _Root:
     spec: Any
     first: int
     last: int
-
-
-@dataclass
-class _Memory:
-    """What is planned together."""
-
-    roots: list[_Root] = field(default_factory=list)
 
 
 class Planner:
@@ -142,13 +135,13 @@ class Planner:
         allocation, result = _result_types()
         placed: dict[Any, Any] = {}
         self.plans = {}
-        for mem_id, memory in sorted(memories.items()):
+        for mem_id, roots in sorted(memories.items()):
             start = _round_up(sizes[mem_id], alignment)
-            made = self._plan(mem_id, memory, alignment, start + extra_padding)
+            made = self._plan(mem_id, roots, alignment, start + extra_padding)
             self.plans[mem_id] = made
             sizes[mem_id] = start + made.peak + extra_padding
             self._check_fits(mem_id, sizes[mem_id], made)
-            for root, offset in zip(memory.roots, made.offsets, strict=True):
+            for root, offset in zip(roots, made.offsets, strict=True):
                 assert offset is not None
                 # All that share bytes must have the same object, and nothing else depends on it.
                 placed[root.spec] = allocation(mem_id, 0, start + offset)
@@ -158,8 +151,7 @@ class Planner:
             placed[view] = allocation(at.mem_id, 0, at.mem_offset + offset)
         return result({spec: placed[spec] for spec in specs}, sizes)
 
-    def _plan(self, mem_id: int, memory: _Memory, alignment: int, beside: int) -> Plan:
-        roots = memory.roots
+    def _plan(self, mem_id: int, roots: list[_Root], alignment: int, beside: int) -> Plan:
         capacity = self.capacity.get(mem_id)
         try:
             return plan(
@@ -231,10 +223,10 @@ def _number(what: str, value: Any, least: int) -> int:
     return number
 
 
-def _by_memory(specs: list[Any]) -> tuple[dict[int, _Memory], list[Any]]:
+def _by_memory(specs: list[Any]) -> tuple[dict[int, list[_Root]], list[Any]]:
     """Sort specs into those with memory of their own, by memory, and views of them."""
     known = set(specs)
-    memories: dict[int, _Memory] = {}
+    memories: dict[int, list[_Root]] = {}
     roots: dict[Any, _Root] = {}
     views = []
     for spec in specs:
@@ -246,7 +238,7 @@ def _by_memory(specs: list[Any]) -> tuple[dict[int, _Memory], list[Any]]:
         if not isinstance(mem_id, int) or mem_id < 1:
             raise InvalidInput(f"{_describe(spec)}: mem_id: expected 1 or more (0 is for constants), got {mem_id!r}")
         roots[spec] = _Root(spec, first, last)
-        memories.setdefault(mem_id, _Memory()).roots.append(roots[spec])
+        memories.setdefault(mem_id, []).append(roots[spec])
     for view in views:
         base, offset = _base_of(view)
         if base not in known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ctypes
 import inspect
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -72,6 +73,21 @@ def test_a_character_is_no_number() -> None:
     for wrong in [memoryview(b"ab").cast("c"), np.array([1, "a"], dtype=object), np.array([1.0, 2], dtype=object)]:
         with pytest.raises(TypeError, match="size.*: wrong type: expected (a )?whole number"):
             steeve.plan([0, 0], [1, 1], wrong)
+
+
+@pytest.mark.parametrize("claimed", [0, 1 << 20, 1 << 62, sys.maxsize])
+def test_a_length_that_is_only_claimed_is_not_believed(claimed: int) -> None:
+    class Claims(list):
+        def __len__(self) -> int:
+            return claimed
+
+    assert steeve.plan([0, 1], [2, 3], Claims([64, 32]), align=16).peak == 96
+    assert steeve.plan(Claims([0, 1]), Claims([2, 3]), [64, 32], pinned=Claims([None, (0, 0)])).offsets[1] == 0
+    wrong = steeve.check([0, 1], [2, 3], [64, 32], Claims([0, 0]), follows=Claims([None, None]), align=Claims([1, 1]))
+    assert [it.kind for it in wrong] == ["overlap"]
+    builder = steeve.GraphBuilder()
+    builder.node("y", 8, Claims([builder.input("x", 8)]), overwrites=Claims(["x"]), results=Claims([("z", 8)]))
+    assert len(builder) == 3
 
 
 def test_an_iterator_is_read_once() -> None:

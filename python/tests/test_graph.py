@@ -51,6 +51,10 @@ def test_random_graphs_are_planned_saved_and_loaded(seed: int, tmp_path) -> None
     assert graph.check(tmp_path / "plan.json") == []
     loaded = graph.load(steeve.read(tmp_path / "plan.json"))
     assert loaded.offsets == plan.offsets and loaded.peak == plan.peak
+    for again in (loaded, graph.load(tmp_path / "plan.json")):
+        with pytest.raises(steeve.InvalidArgument, match="would overwrite .*plan.json, which the plan was made of"):
+            again.save(tmp_path / "plan.json")
+        again.save(tmp_path / "again.json")
     assert plan.compare(loaded).difference == 0 and plan.compare(loaded).changes == ()
 
 
@@ -92,6 +96,68 @@ def test_the_tensors_of_a_graph_are_those_that_were_added() -> None:
     plan = graph.plan()
     assert plan.place(graph.tensors[y]) == plan.place("y") == plan.place(7)
     assert plan.offsets[v] == plan.offsets[h] + 64 and plan.offsets[k] is None
+
+
+def test_the_numbers_of_a_builder_are_those_of_its_graph_though_nothing_reads_a_tensor() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        builder = steeve.GraphBuilder()
+        names = []
+        for step in range(rng.randrange(2, 12)):
+            kind = rng.choice(["input", "external", "node", "node", "view"]) if names else "input"
+            name = f"{kind}{step}"
+            if kind == "node":
+                results = [(f"{name}.{i}", 8) for i in range(rng.choice([0, 0, 2]))]
+                sources = rng.sample(names, min(len(names), rng.randrange(3)))
+                assert builder.node(name, 64, sources, results=results) == len(names)
+                names += [name, *(more for more, _ in results)]
+                continue
+            add = {"input": builder.input, "external": builder.external}.get(kind)
+            number = builder.view(name, 4, rng.choice(names)) if add is None else add(name, 64)
+            assert number == len(names)
+            names.append(name)
+        if rng.random() < 0.5:
+            builder.output(rng.choice(names))
+        graph = builder.build()
+        assert [tensor.name for tensor in graph.tensors] == names
+        plan = graph.plan()
+        assert len(plan.offsets) == len(builder) == len(names)
+        for number, (name, tensor) in enumerate(zip(names, graph.tensors, strict=True)):
+            assert tensor.index == number and (tensor.size, tensor.kind) != (0, "input")
+            assert tensor.kind == name.rstrip("0123456789.") or "." in name
+            assert plan.place(number) == plan.place(name) == plan.place(tensor) == plan.places[number]
+            if tensor.view_of is not None:
+                root = plan.place(tensor.view_of)
+                assert (plan.place(tensor) is None) == (root is None)
+
+
+def test_a_tensor_of_another_graph_is_refused() -> None:
+    def built(*names: str) -> steeve.Graph:
+        builder = steeve.GraphBuilder()
+        for name in names:
+            builder.input(name, 64)
+        return builder.build()
+
+    small, large = built("a", "b"), built("b", "a", "c", "d")
+    plan = small.plan()
+    assert [plan.place(tensor) for tensor in built("a", "b").tensors] == list(plan.places)
+    for tensor in large.tensors:
+        with pytest.raises(steeve.InvalidArgument, match='tensor: a tensor of another graph: .*"' + tensor.name):
+            plan.place(tensor)
+    with pytest.raises(steeve.InvalidArgument, match="tensor: a tensor of another graph"):
+        steeve.plan([0, 1], [2, 3], [64, 64]).place(large.tensors[3])
+    builder = steeve.GraphBuilder()
+    for act in (
+        lambda: builder.view("v", 4, small.tensors[0]),
+        lambda: builder.output(small.tensors[0]),
+        lambda: builder.node("n", 4, [small.tensors[1]]),
+        lambda: builder.node("n", 4, [], into=small.tensors[1]),
+    ):
+        with pytest.raises(steeve.InvalidArgument, match="a tensor of another graph"):
+            act()
+    assert len(builder) == 0
+    builder.input("", 4)
+    builder.output(builder.node("n", 4, [builder.build().tensors[0]]))
 
 
 WRONG = [
@@ -143,6 +209,18 @@ def test_capacities_by_memory() -> None:
         graph.plan(capacity={"gpu": 500})
     with pytest.raises(steeve.DoesNotFit):
         graph.plan(capacity=600)
+
+
+def test_what_another_order_can_do_is_not_called_impossible() -> None:
+    builder = steeve.GraphBuilder()
+    x = builder.input("x", 64)
+    wide, a = builder.node("wide", 4096, [x]), builder.node("a", 4096, [x])
+    builder.output(builder.node("y", 64, [wide, builder.node("b", 64, [a])]))
+    graph = builder.build()
+    with pytest.raises(steeve.DoesNotFit, match="does not fit: needs at least 8256 bytes in this order") as caught:
+        graph.plan(capacity=5000)
+    assert (caught.value.needs, caught.value.proved) == (8256, False)
+    assert graph.plan(capacity=5000, order="best").peak == 4224
 
 
 def test_recorded_graphs_are_planned_as_the_command_does(own_graphs) -> None:

@@ -388,6 +388,8 @@ def test_results_are_copied_and_pickled(own_graphs) -> None:
         pickle.dumps(made)
     with pytest.raises(steeve.DoesNotFit) as caught:
         steeve.plan([0, 0], [1, 1], [8, 8], capacity=9)
+    with pytest.raises(steeve.InvalidArgument, match='kind: unknown: .*got "PyGraph"'):
+        steeve._steeve._restore("PyGraph", ())
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.needs, again.plan.peak) == (str(caught.value), 16, 16)
 

@@ -139,6 +139,12 @@ pub trait TensorGraph {
         None
     }
 
+    /// Returns external tensors and views that have a number though no node reads them and they are no outputs. They change no
+    /// plan. None by default.
+    fn more_tensors(&self) -> impl Iterator<Item = Self::Key> {
+        core::iter::empty()
+    }
+
     /// Returns what errors, plan files and pictures call a tensor: its key by default.
     fn name(&self, tensor: Self::Key) -> String {
         format!("{tensor:?}")
@@ -172,8 +178,8 @@ pub struct KeyedGraph<K> {
 }
 
 impl<K: Copy + Ord + Debug> KeyedGraph<K> {
-    /// Numbers the tensors of a graph and checks it: inputs come first, then nodes, then what nodes read beside these. A view
-    /// that is no node becomes one, before its first reader.
+    /// Numbers the tensors of a graph and checks it: inputs come first, then nodes, then what nodes read beside these,
+    /// then outputs and [`more_tensors`](TensorGraph::more_tensors). A view that is no node becomes one, before its first reader.
     ///
     /// # Errors
     ///

@@ -246,6 +246,7 @@ fn errors_of_callers_graphs_are_one_line_and_do_not_repeat_their_causes() {
     let mut errors = vec![
         TensorGraphError::UnknownSource { node: name(), slot: 1, tensor: name() },
         TensorGraphError::UnknownOutput { tensor: name() },
+        TensorGraphError::UnknownTensor { tensor: name() },
         TensorGraphError::UnknownRoot { tensor: name(), root: name() },
         TensorGraphError::ViewCycle { tensor: name() },
         TensorGraphError::InputAndNode { tensor: name() },

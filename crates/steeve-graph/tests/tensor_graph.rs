@@ -25,6 +25,7 @@ struct Net {
     sizes: BTreeMap<&'static str, u64>,
     sources: BTreeMap<&'static str, Vec<&'static str>>,
     views: BTreeMap<&'static str, (&'static str, u64)>,
+    more_tensors: Vec<&'static str>,
     overwrites: Vec<(&'static str, &'static str)>,
     overlaps: BTreeMap<(&'static str, &'static str), u64>,
     more_results: BTreeMap<&'static str, Vec<&'static str>>,
@@ -140,6 +141,10 @@ impl TensorGraph for Net {
         self.more_results.get(node).into_iter().flatten().copied()
     }
 
+    fn more_tensors(&self) -> impl Iterator<Item = &'static str> {
+        self.more_tensors.iter().copied()
+    }
+
     fn name(&self, tensor: &'static str) -> String {
         tensor.into()
     }
@@ -155,6 +160,27 @@ impl TensorGraph for Net {
     fn memory(&self, tensor: &'static str) -> MemoryId {
         MemoryId::nth(self.memories.get(tensor).copied().unwrap_or(0))
     }
+}
+
+#[test]
+fn what_nothing_reads_has_a_number_where_it_is_asked_for_and_changes_no_plan() {
+    let net = || {
+        let net = chain().external("w", 1000).external("unread", 500).node("d", 64, &["c", "w"]).output("d");
+        net.view("v", 8, "a", 16).view("vv", 4, "v", 4).view("of w", 8, "w", 8)
+    };
+    let without = net().plan();
+    let unread = ["unread", "v", "vv", "of w"];
+    assert!(unread.iter().all(|tensor| without.number(*tensor).is_none()));
+    let more = Net { more_tensors: [&unread[..], &["x", "d", "w"]].concat(), ..net() };
+    let plan = more.plan();
+    assert_eq!(plan.peak(), without.peak());
+    assert!(without.places().all(|(tensor, place)| plan.place(tensor) == Some(place)));
+    assert!(plan.key(plan.number("vv").unwrap()) == Some("vv") && plan.number("unread").is_some());
+    let at = |tensor| plan.place(tensor).map(|place| place.offset.0);
+    assert_eq!((at("v"), at("vv")), (at("a").map(|it| it + 16), at("a").map(|it| it + 20)));
+    assert_eq!((at("unread"), at("of w")), (None, None));
+    let unknown = Net { more_tensors: vec!["nothing"], ..net() }.refusal();
+    assert_eq!(unknown, "tensor nothing: unknown: expected a node, an input, a view or an external tensor");
 }
 
 fn chain() -> Net {

@@ -28,6 +28,12 @@ pub enum TensorGraphError {
         /// The output.
         tensor: String,
     },
+    /// One of more tensors that nothing makes.
+    #[error("tensor {tensor}: unknown: expected a node, an input, a view or an external tensor", tensor = Clipped(tensor))]
+    UnknownTensor {
+        /// The tensor.
+        tensor: String,
+    },
     /// A view of a tensor that nothing makes.
     #[error("tensor {tensor}: unknown root: expected a node, an input or an external tensor, got tensor {root}", tensor = Clipped(tensor), root = Clipped(root))]
     UnknownRoot {

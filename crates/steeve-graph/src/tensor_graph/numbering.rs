@@ -108,6 +108,10 @@ impl<'g, G: TensorGraph> TensorNumbering<'g, G> {
             first = end;
         }
         self.mark_outputs()?;
+        for tensor in self.graph.more_tensors() {
+            let unknown = || TensorGraphError::UnknownTensor { tensor: self.graph.name(tensor) };
+            self.find(tensor)?.ok_or_else(unknown)?;
+        }
         self.assign()
     }
 

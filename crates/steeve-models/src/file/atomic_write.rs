@@ -54,7 +54,7 @@ fn folder_of(path: &Path) -> &Path {
 /// Renames a new file over `target`, which is behind all links.
 fn replace(target: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<()> {
     let folder = folder_of(target);
-    let (temporary, mut file) = TemporaryFile::new(folder)?;
+    let (temporary, mut file) = TemporaryFile::new(folder, old)?;
     if let Some(old) = old {
         keep_access(&file, old)?;
     }
@@ -90,12 +90,22 @@ struct TemporaryFile {
 }
 
 impl TemporaryFile {
-    /// Creates a file in the folder. Its name is hidden, so that it is not planned with the folder.
-    fn new(folder: &Path) -> io::Result<(Self, File)> {
+    /// Creates a file in the folder. Its name is hidden, so that it is not planned with the folder. What is to replace an old file can
+    /// be opened by its owner alone: whoever may do more is known when it has the permissions of the old one.
+    fn new(folder: &Path, old: Option<&Metadata>) -> io::Result<(Self, File)> {
         const TRIES: u32 = 1000;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        if old.is_some() {
+            use std::os::unix::fs::OpenOptionsExt;
+            options.mode(0o600);
+        }
+        #[cfg(not(unix))]
+        let _ = old;
         for number in 0..TRIES {
             let path = folder.join(format!(".steeve-{}-{number}.tmp", std::process::id()));
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
+            match options.open(&path) {
                 Ok(file) => return Ok((Self { path: Some(path) }, file)),
                 // In a container another program may have the same process number.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -120,5 +130,62 @@ impl Drop for TemporaryFile {
             // If even that fails, the file stays; its name says that it is temporary.
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used, reason = "a test that fails says where")]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mode(about: &Metadata) -> u32 {
+        about.permissions().mode() & 0o7777
+    }
+
+    /// Makes an empty folder that is gone when it is dropped.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("steeve-atomic-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_replaces_a_file_is_never_open_to_more_than_that_was() {
+        let folder = Folder::new("never-open");
+        let path = folder.0.join("plan.json");
+        for old_mode in [0o600, 0o640, 0o644, 0o664, 0o666, 0o755] {
+            fs::write(&path, "old").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(old_mode)).unwrap();
+            let old = fs::metadata(&path).unwrap();
+            // Before it has the owner and the permissions of the old one, others must not be able to open it.
+            let (temporary, file) = TemporaryFile::new(&folder.0, Some(&old)).unwrap();
+            assert_eq!(mode(&file.metadata().unwrap()) & 0o077, 0, "{old_mode:o}");
+            drop(temporary);
+            write_atomically(&path, b"new").unwrap();
+            assert_eq!((mode(&fs::metadata(&path).unwrap()), fs::read(&path).unwrap()), (old_mode, b"new".to_vec()));
+        }
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_new_file_has_the_permissions_of_any_new_file() {
+        let folder = Folder::new("new-file");
+        let (path, other) = (folder.0.join("plan.json"), folder.0.join("other"));
+        write_atomically(&path, b"new").unwrap();
+        fs::write(&other, "new").unwrap();
+        assert_eq!(mode(&fs::metadata(&path).unwrap()), mode(&fs::metadata(&other).unwrap()));
     }
 }
