@@ -177,8 +177,9 @@ impl HostBuffer {
     ///
     /// If the system can't map it.
     pub fn map_file(name: &str, file: &File) -> io::Result<Self> {
-        // SAFETY: the mapping can't be written through, and lives as long as the buffer. That no one changes the file meanwhile
-        // is what the caller promises, see above.
+        // SAFETY: the mapping can't be written through, and lives as long as the buffer. That no other process changes the file
+        // meanwhile can't be proven by anybody: it is the one deliberate exception, as in other loaders of mapped files, and the
+        // docs above and SECURITY.md say what follows.
         let map = unsafe { Mmap::map(file) }?;
         Ok(Self::read_only(name, map))
     }

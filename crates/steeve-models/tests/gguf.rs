@@ -194,6 +194,14 @@ fn a_layer_is_on_the_gpu_as_a_whole_and_all_together_with_what_they_share() {
     }
 }
 
+/// Returns the error for a value with this key that is cut off.
+fn refusal_of_key(key: &str) -> String {
+    let mut file = SmallGguf::new();
+    file.text(key, "text");
+    let bytes = file.header_bytes();
+    chain(&read(&bytes[..24 + 8 + key.len() + 4 + 8 + 2]).unwrap_err())
+}
+
 #[test]
 fn a_model_that_would_compute_something_else_is_refused() {
     let refused = |architecture: Architecture, change: &dyn Fn(&mut SmallGguf), words: &[&str]| {
@@ -218,6 +226,27 @@ fn a_model_that_would_compute_something_else_is_refused() {
     };
     llama(&replaced("llama.attention.head_count", 0), &["llama.attention.head_count", "above 0", "got 0"]);
     llama(&replaced("llama.attention.head_count_kv", 3), &["llama.attention.head_count_kv", "divisor", "got 3"]);
+    for key in ["llama.attention.key_length", "llama.attention.value_length"] {
+        llama(&replaced(key, 0), &[key, "above 0", "got 0"]);
+    }
+    // The width of 32 gives each head nothing.
+    let many_heads = |file: &mut SmallGguf| {
+        file.remove_value("llama.attention.key_length");
+        replaced("llama.attention.head_count", 64)(file);
+    };
+    llama(&many_heads, &["llama.attention.key_length", "above 0", "got none"]);
+    let no_share = |file: &mut SmallGguf| {
+        file.remove_value("qwen3moe.expert_feed_forward_length");
+        replaced("qwen3moe.feed_forward_length", 1)(file);
+    };
+    refused(Architecture::Qwen3Moe, &no_share, &["qwen3moe.feed_forward_length", "experts", "got 1"]);
+    let no_words = |file: &mut SmallGguf| {
+        file.remove_tensor("token_embd.weight");
+        file.tensor("token_embd.weight", DataType::F32, &[32, 0], &[]);
+    };
+    llama(&no_words, &["rows of the embedding", "got 0"]);
+    let long = "k".repeat(1 << 16);
+    assert!(refusal_of_key(&long).len() < 1000);
     llama(&replaced("llama.embedding_length", 64), &["token_embd.weight", "expected [64, 16]", "got [32, 16]"]);
     llama(&|file| file.number("llama.rope.dimension_count", 15), &["llama.rope.dimension_count", "even", "15"]);
     llama(&|file| file.text("llama.rope.scaling.type", "longrope"), &["llama.rope.scaling.type", "longrope"]);
@@ -296,7 +325,14 @@ fn a_step_is_refused_that_context_and_batch_have_no_room_for() {
         let error = model.step(&mut context, StepShape { tokens, keys }).unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");
         assert_eq!(context.mark(), mark, "nothing is built");
+        let error = model.visibility(0, StepShape { tokens, keys }).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
     }
+    for (past, keys) in [(57, 64), (1, 8), (u64::MAX, 64)] {
+        let error = model.visibility(past, StepShape { tokens: 8, keys }).unwrap_err().to_string();
+        assert!(error.contains(&format!("0 to {}", keys - 8)) && error.contains(&past.to_string()), "{error}");
+    }
+    assert!(model.visibility(56, StepShape { tokens: 8, keys: 64 }).is_ok());
     for (context_size, batch) in [(0, 1), (1, 0), (1 << 31, 1)] {
         let size = SessionSize { context: context_size, batch };
         assert!(matches!(LanguageModel::new(&mut Context::new(), &header, size), Err(GgufError::Size { .. })));
@@ -321,7 +357,7 @@ fn masks_show_each_token_what_is_before_it() {
             break;
         }
         let shape = model.step_shape(past, count);
-        let masks = model.visibility(past, shape);
+        let masks = model.visibility(past, shape).unwrap();
         let (places, seen) = masks.window.unwrap();
         for (position, place) in (past..past + count).zip(&places) {
             ring[*place as usize] = Some(position);
@@ -335,7 +371,7 @@ fn masks_show_each_token_what_is_before_it() {
                 assert_eq!(mask.to_f32() == 0.0, sees, "{position} {key:?}");
             }
             assert_eq!(row.iter().filter(|mask| mask.to_f32() == 0.0).count() as u64, (position + 1).min(window));
-            let all = &masks.all[(token * shape.keys) as usize..][..shape.keys as usize];
+            let all = &masks.all.as_ref().unwrap()[(token * shape.keys) as usize..][..shape.keys as usize];
             assert!((0..shape.keys).all(|key| (all[key as usize].to_f32() == 0.0) == (key <= position)));
         }
         past += count;

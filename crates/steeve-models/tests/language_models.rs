@@ -74,9 +74,9 @@ impl Session {
         job.write(step.tokens, tokens).unwrap();
         let positions: Vec<i32> = (self.past as i32..).take(tokens.len()).collect();
         job.write(step.positions, &positions).unwrap();
-        let seen = self.model.visibility(self.past, shape);
-        if let Some(mask) = step.mask {
-            job.write(mask, &seen.all).unwrap();
+        let seen = self.model.visibility(self.past, shape).unwrap();
+        if let Some((mask, all)) = step.mask.zip(seen.all) {
+            job.write(mask, &all).unwrap();
         }
         if let Some((window, (rows, mask))) = step.window.zip(seen.window) {
             job.write(window.rows, &rows).unwrap();

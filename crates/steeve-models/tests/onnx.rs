@@ -9,6 +9,8 @@ use steeve_models::onnx::{DataType, DimSizes, Model, OnnxError, OnnxGraph, OnnxK
 
 const FLOAT: DataType = DataType::FLOAT;
 
+type Attributes<'a> = &'a [(&'a str, SmallAttribute)];
+
 fn graph_at(model: &SmallModel, dims: &[(&str, u64)]) -> Result<OnnxGraph, OnnxError> {
     let dims = DimSizes::new(dims.iter().map(|(name, size)| ((*name).to_owned(), *size)))?;
     OnnxGraph::new(&Model::read(&model.to_bytes())?, &dims)
@@ -348,7 +350,7 @@ fn constants_computed_from_constants_are_counted_on_their_own() {
 
 #[test]
 fn each_version_of_an_operation_has_its_own_form() {
-    let table: &[(&str, u64, &[&str], &[(&str, SmallAttribute)], &str)] = &[
+    let table: &[(&str, u64, &[&str], Attributes<'_>, &str)] = &[
         ("Squeeze", 11, &["x"], &[("axes", Ints(vec![1]))], "f32[2,6,1]"),
         ("Squeeze", 13, &["x", "one"], &[], "f32[2,6,1]"),
         ("Squeeze", 13, &["x"], &[], "f32[2,6]"),
@@ -407,7 +409,7 @@ fn each_version_of_an_operation_has_its_own_form() {
 
 #[test]
 fn what_contradicts_itself_is_refused_with_both_numbers() {
-    let table: &[(&str, &[&str], &[(&str, SmallAttribute)], &str)] = &[
+    let table: &[(&str, &[&str], Attributes<'_>, &str)] = &[
         ("Squeeze", &["x", "two"], &[], "axis 2: expected a dimension of 1, got 6"),
         ("Squeeze", &["x", "big"], &[], "axis 5: expected one from -4 to 3"),
         ("Unsqueeze", &["x"], &[("axes", Ints(vec![1, 1]))], "axes [1, 1]: expected each once"),

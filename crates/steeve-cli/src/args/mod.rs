@@ -248,9 +248,9 @@ Examples:
 Graphs: ggml's own plan, its in-place decisions packed better (fast, reuse ggml), ours (fast), ours in another order of
 the nodes (order best) and with a search (best); ratios are by ggml's bytes. TFLite models: TensorFlow Lite Micro's own
 plan (tflm), ours (fast), in place and with overlaps as its reference kernels allow, and with a search (best). ONNX models:
-without anything in place, ours (fast), and with a search (best). Block lists: ratios are by the bound, the most that
-any strategy could prove. Ratios are rounded up, so that 1.0000 is exact. The last line has sums, and the geometric mean
-of the ratios over all memories (of graphs: all in which ggml needs any bytes).
+without anything in place, ours (fast), in another order of the nodes (order best), and with a search (best). Block lists:
+ratios are by the bound, the most that any strategy could prove. Ratios are rounded up, so that 1.0000 is exact. The last
+line has sums, and the geometric mean of the ratios over all memories (of graphs: all in which ggml needs any bytes).
 
 More than 40 files are summed up by folder, unless --rows file says otherwise: the bytes of the first strategy and of the
 last, what that saves, the mean of the ratios and the smallest of them (at best), and how many memories are at their bound.")]

@@ -34,7 +34,7 @@ pub enum GgufError {
         version: u32,
     },
     /// It ends inside the header.
-    #[error("GGUF: truncated: the header ends at byte {at}, within {field}")]
+    #[error("GGUF: truncated: the header ends at byte {at}, within {}", Clipped(field))]
     Truncated {
         /// Where the file ends.
         at: u64,
@@ -45,7 +45,7 @@ pub enum GgufError {
     #[error("GGUF: header too large")]
     TooLarge(#[source] InputTooLarge),
     /// A count is larger than the bytes that may be read.
-    #[error("GGUF: {field}: too many: got {count}, at most {most} bytes are read")]
+    #[error("GGUF: {}: too many: got {count}, at most {most} bytes are read", Clipped(field))]
     Count {
         /// What is counted.
         field: String,
@@ -55,7 +55,7 @@ pub enum GgufError {
         most: u64,
     },
     /// A name or a text is not UTF-8.
-    #[error("GGUF: {field}: not UTF-8 text")]
+    #[error("GGUF: {}: not UTF-8 text", Clipped(field))]
     NotText {
         /// Which one.
         field: String,

@@ -109,10 +109,11 @@ impl GgufHeader {
         };
         let wrong = || GgufError::Value {
             key: "general.alignment".to_owned(),
-            expected: "a power of two",
+            expected: "a power of two up to 2^32",
             got: value.to_string(),
         };
-        let align = value.as_u64().ok_or_else(wrong)?;
+        // The format has 32 bits for it.
+        let align = value.as_u64().filter(|align| u32::try_from(*align).is_ok()).ok_or_else(wrong)?;
         Align::new(align).map_err(|_| GgufError::Align { align })
     }
 

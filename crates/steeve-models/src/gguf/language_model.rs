@@ -8,7 +8,7 @@ use steeve_graph::{Context, DataType, TensorId};
 
 use super::error::GgufError;
 use super::header::{GgufHeader, GgufTensor};
-use super::model_config::{Architecture, ModelConfig};
+use super::model_config::{Architecture, Experts, ModelConfig};
 
 /// How long a text may get, and how many tokens of it are computed at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub(super) struct Hidden {
     pub(super) gate: Projection,
     pub(super) up: Projection,
     pub(super) down: Projection,
-    pub(super) router: Option<TensorId>,
+    pub(super) router: Option<(TensorId, Experts)>,
 }
 
 /// The number to which the rows of windows and what is seen of a cache are rounded up, so that one graph serves many tokens.
@@ -144,7 +144,7 @@ impl LanguageModel {
         let norm = builder.vector("output_norm.weight", width)?;
         let output = Projection {
             weight: builder.optional("output.weight", &[width, vocabulary])?.unwrap_or(embedding),
-            bias: builder.family_bias(&[Architecture::Qwen2], "output.bias", vocabulary)?,
+            bias: builder.vector_if(&[Architecture::Qwen2], "output.bias", vocabulary)?,
         };
         let rope_factors = match config.architecture {
             Architecture::Llama => builder.optional_vector("rope_freqs.weight", u64::from(key / 2))?,
@@ -200,6 +200,9 @@ struct ModelBuilder<'a> {
     layer: Option<u64>,
 }
 
+/// The families that norm queries and keys head by head.
+const NORMED_HEADS: &[Architecture] = &[Architecture::Qwen3, Architecture::Qwen3Moe, Architecture::Gemma3];
+
 impl<'a> ModelBuilder<'a> {
     fn new(context: &'a mut Context, header: &'a GgufHeader, config: &'a ModelConfig, size: SessionSize) -> Self {
         let taken = vec![false; header.tensors().len()];
@@ -210,7 +213,10 @@ impl<'a> ModelBuilder<'a> {
     fn vocabulary(&self) -> Result<u64, GgufError> {
         const NAME: &str = "token_embd.weight";
         let found = self.header.tensor(NAME).ok_or_else(|| GgufError::MissingTensor { tensor: NAME.to_owned() })?;
-        Ok(found.layout.ne()[1])
+        match found.layout.ne()[1] {
+            0 => Err(GgufError::Size { what: "rows of the embedding", expected: "1 or more".to_owned(), got: 0 }),
+            rows => Ok(rows),
+        }
     }
 
     fn layer(&mut self, number: u64) -> Result<Layer, GgufError> {
@@ -229,13 +235,13 @@ impl<'a> ModelBuilder<'a> {
             q: self.projection(&name("attn_q"), width, q)?,
             k: self.projection(&name("attn_k"), width, k)?,
             v: self.projection(&name("attn_v"), width, v)?,
-            q_norm: self.family_vector(&name("attn_q_norm.weight"), key_length)?,
-            k_norm: self.family_vector(&name("attn_k_norm.weight"), key_length)?,
+            q_norm: self.vector_of(NORMED_HEADS, &name("attn_q_norm.weight"), key_length)?,
+            k_norm: self.vector_of(NORMED_HEADS, &name("attn_k_norm.weight"), key_length)?,
             out: self.projection(&name("attn_output"), product(heads, value_length), width)?,
-            post_norm: self.gemma_vector(&name("post_attention_norm.weight"), width)?,
+            post_norm: self.vector_of(&[Architecture::Gemma3], &name("post_attention_norm.weight"), width)?,
             hidden_norm: self.vector(&name("ffn_norm.weight"), width)?,
             hidden: self.hidden(&name)?,
-            hidden_post_norm: self.gemma_vector(&name("post_ffw_norm.weight"), width)?,
+            hidden_post_norm: self.vector_of(&[Architecture::Gemma3], &name("post_ffw_norm.weight"), width)?,
             k_cache: self.cache(&format!("cache_k_l{number}"), k, rows)?,
             v_cache: self.cache(&format!("cache_v_l{number}"), v, rows)?,
             rows,
@@ -249,7 +255,7 @@ impl<'a> ModelBuilder<'a> {
         let Some(experts) = experts else {
             let mut projection = |kind: &str, from, to| {
                 let weight = self.weight(&name(&format!("{kind}.weight")), &[from, to])?;
-                let bias = self.family_bias(&[Architecture::Llama], &name(&format!("{kind}.bias")), to)?;
+                let bias = self.vector_if(&[Architecture::Llama], &name(&format!("{kind}.bias")), to)?;
                 Ok::<_, GgufError>(Projection { weight, bias })
             };
             return Ok(Hidden {
@@ -267,7 +273,7 @@ impl<'a> ModelBuilder<'a> {
             gate: projection("ffn_gate_exps.weight", width, hidden)?,
             up: projection("ffn_up_exps.weight", width, hidden)?,
             down: projection("ffn_down_exps.weight", hidden, width)?,
-            router: Some(self.weight(&name("ffn_gate_inp.weight"), &[width, experts.count])?),
+            router: Some((self.weight(&name("ffn_gate_inp.weight"), &[width, experts.count])?, experts)),
         })
     }
 
@@ -276,30 +282,14 @@ impl<'a> ModelBuilder<'a> {
         Ok(Projection { weight, bias: self.optional_vector(&format!("{name}.bias"), to)? })
     }
 
-    /// Returns a bias that models of some families may have.
-    fn family_bias(
-        &mut self,
-        families: &[Architecture],
-        name: &str,
-        length: u64,
-    ) -> Result<Option<TensorId>, GgufError> {
+    /// Returns a weight that models of some families may have.
+    fn vector_if(&mut self, families: &[Architecture], name: &str, length: u64) -> Result<Option<TensorId>, GgufError> {
         if families.contains(&self.config.architecture) { self.optional_vector(name, length) } else { Ok(None) }
     }
 
-    /// Returns a norm of queries or keys, which some families have.
-    fn family_vector(&mut self, name: &str, length: u64) -> Result<Option<TensorId>, GgufError> {
-        use Architecture::{Gemma3, Llama, Qwen2, Qwen3, Qwen3Moe};
-        match self.config.architecture {
-            Qwen3 | Qwen3Moe | Gemma3 => self.vector(name, length).map(Some),
-            Llama | Qwen2 => Ok(None),
-        }
-    }
-
-    fn gemma_vector(&mut self, name: &str, length: u64) -> Result<Option<TensorId>, GgufError> {
-        match self.config.architecture {
-            Architecture::Gemma3 => self.vector(name, length).map(Some),
-            _ => Ok(None),
-        }
+    /// Returns a weight that all models of some families have.
+    fn vector_of(&mut self, families: &[Architecture], name: &str, length: u64) -> Result<Option<TensorId>, GgufError> {
+        families.contains(&self.config.architecture).then(|| self.vector(name, length)).transpose()
     }
 
     /// Builds a weight that is added or multiplied element by element.

@@ -8,7 +8,7 @@ use steeve_graph::{Bytes, Context, DataType, FlashAttention, Glu, Graph, Rope, S
 
 use super::error::GgufError;
 use super::language_model::{Hidden, LanguageModel, Layer, PAD, Projection};
-use super::model_config::Architecture;
+use super::model_config::{Architecture, Experts};
 
 /// A graph, and what it reads and computes.
 #[derive(Clone, Debug)]
@@ -107,27 +107,46 @@ impl LanguageModel {
     ///
     /// If there are no tokens, more than a batch, more keys than the context has, or fewer keys than tokens.
     pub fn step(&self, context: &mut Context, shape: StepShape) -> Result<Step, GgufError> {
-        let (size, StepShape { tokens, keys }) = (self.size(), shape);
-        let wrong = |what, most: u64, got| GgufError::Size { what, expected: format!("1 to {most}"), got };
+        self.check(shape)?;
+        GraphBuilder::new(self, context, shape)?.build()
+    }
+
+    fn check(&self, StepShape { tokens, keys }: StepShape) -> Result<(), GgufError> {
+        let size = self.size();
         if tokens == 0 || tokens > size.batch {
-            return Err(wrong("tokens of a step", size.batch, tokens));
+            let expected = format!("1 to {}", size.batch);
+            return Err(GgufError::Size { what: "tokens of a step", expected, got: tokens });
         }
         if keys < tokens || keys > size.context {
             let expected = format!("{tokens} to {}", size.context);
             return Err(GgufError::Size { what: "keys of a step", expected, got: keys });
         }
-        GraphBuilder::new(self, context, shape)?.build()
+        Ok(())
     }
 
     /// Returns the mask for caches that see everything, and rows and mask for those that see the last tokens only, of a step
     /// behind `past` tokens.
-    pub fn visibility(&self, past: u64, shape: StepShape) -> StepMasks {
+    ///
+    /// # Errors
+    ///
+    /// If there is no step of this shape, see [`step`](Self::step), or its keys are fewer than the tokens up to its last one.
+    pub fn visibility(&self, past: u64, shape: StepShape) -> Result<StepMasks, GgufError> {
+        self.check(shape)?;
+        let most = shape.keys - shape.tokens;
+        if past > most {
+            return Err(GgufError::Size { what: "tokens before a step", expected: format!("0 to {most}"), got: past });
+        }
         let visibility = Visibility { past, tokens: shape.tokens };
         let window = self.window_rows().zip(self.config().sliding).map(|(rows, sliding)| {
             let places = (past..past + shape.tokens).map(|position| (position % rows) as i32).collect();
             (places, visibility.of_window(shape.keys.min(rows), rows, sliding.tokens))
         });
-        StepMasks { all: visibility.of_all(shape.keys), window }
+        Ok(StepMasks { all: self.sees_all().then(|| visibility.of_all(shape.keys)), window })
+    }
+
+    /// Returns whether any layer sees everything.
+    fn sees_all(&self) -> bool {
+        self.layers.iter().any(|layer| !self.config().slides(layer.number))
     }
 }
 
@@ -135,7 +154,7 @@ impl LanguageModel {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepMasks {
     /// For [`Step::mask`].
-    pub all: Vec<f16>,
+    pub all: Option<Vec<f16>>,
     /// For [`Step::window`]: rows and mask.
     pub window: Option<(Vec<i32>, Vec<f16>)>,
 }
@@ -169,8 +188,8 @@ impl<'a> GraphBuilder<'a> {
         };
         let tokens = input(context, "inp_tokens", DataType::I32, &[count])?;
         let positions = input(context, "inp_pos", DataType::I32, &[count])?;
-        let sees_all = model.layers.iter().any(|layer| !model.config().slides(layer.number));
-        let mask = sees_all.then(|| input(context, "attn_inp_kq_mask", DataType::F16, &[keys, count])).transpose()?;
+        let mask =
+            model.sees_all().then(|| input(context, "attn_inp_kq_mask", DataType::F16, &[keys, count])).transpose()?;
         let window = model.window_rows().map(|rows| {
             Ok::<_, GgufError>(WindowInputs {
                 rows: input(context, "attn_inp_k_idxs_swa", DataType::I32, &[count])?,
@@ -209,7 +228,7 @@ impl<'a> GraphBuilder<'a> {
 
     fn layer(&mut self, layer: &Layer, x: TensorId) -> Result<TensorId, GgufError> {
         let mixed = self.attention(layer, x)?;
-        let mixed = self.post_normed(mixed, layer.post_norm)?;
+        let mixed = self.normed_if(mixed, layer.post_norm)?;
         // What the last layer says of the tokens before the last is not wanted.
         let x = if self.is_last(layer) { self.last_row(x)? } else { x };
         let x = self.context.add(mixed, x)?;
@@ -217,9 +236,9 @@ impl<'a> GraphBuilder<'a> {
         let normed = self.normed(x, layer.hidden_norm)?;
         let hidden = match layer.hidden.router {
             None => self.feed_forward(layer, normed)?,
-            Some(router) => self.experts(&layer.hidden, router, normed)?,
+            Some((router, experts)) => self.experts(&layer.hidden, router, experts, normed)?,
         };
-        let hidden = self.post_normed(hidden, layer.hidden_post_norm)?;
+        let hidden = self.normed_if(hidden, layer.hidden_post_norm)?;
         self.name(hidden, &format!("ffn_out-{}", layer.number))?;
         Ok(self.context.add(hidden, x)?)
     }
@@ -231,9 +250,10 @@ impl<'a> GraphBuilder<'a> {
     fn attention(&mut self, layer: &Layer, x: TensorId) -> Result<TensorId, GgufError> {
         let config = self.model.config();
         let (count, rope) = (self.shape.tokens, config.rope_of(layer.number));
-        let (mask, rows) = match self.window {
-            Some(window) if config.slides(layer.number) => (window.mask, window.rows),
-            _ => (self.mask.unwrap_or(self.positions), self.positions),
+        let (mask, rows) = match (self.window, self.mask) {
+            (Some(window), _) if config.slides(layer.number) => (window.mask, window.rows),
+            (_, Some(mask)) => (mask, self.positions),
+            (_, None) => unreachable!("there is a mask if any layer sees everything"),
         };
         let normed = self.normed(x, layer.norm)?;
         self.name(normed, &format!("attn_norm-{}", layer.number))?;
@@ -305,7 +325,7 @@ impl<'a> GraphBuilder<'a> {
         positions: TensorId,
         rope: Rope,
     ) -> Result<TensorId, GgufError> {
-        let x = self.post_normed(x, norm)?;
+        let x = self.normed_if(x, norm)?;
         Ok(self.context.rope(x, positions, self.model.rope_factors, rope)?)
     }
 
@@ -324,9 +344,14 @@ impl<'a> GraphBuilder<'a> {
     }
 
     /// Sends each token through the experts that the router chooses, and sums up their results by their shares.
-    fn experts(&mut self, hidden: &Hidden, router: TensorId, x: TensorId) -> Result<TensorId, GgufError> {
+    fn experts(
+        &mut self,
+        hidden: &Hidden,
+        router: TensorId,
+        experts: Experts,
+        x: TensorId,
+    ) -> Result<TensorId, GgufError> {
         let [width, count, ..] = self.context.tensor(x)?.layout.ne();
-        let Some(experts) = self.model.config().experts else { return Ok(x) };
         let context = &mut *self.context;
         let scores = context.mul_mat(router, x)?;
         let shares = context.soft_max(scores, None, SoftMax::default())?;
@@ -346,20 +371,13 @@ impl<'a> GraphBuilder<'a> {
         let results = context.mul_mat_id(hidden.down.weight, inner, ids)?;
         let results = context.mul(results, shares)?;
         let [_, row, plane, _] = context.tensor(results)?.layout.nb();
-        let mut sum = None;
-        for expert in 0..experts.used {
+        let mut sum = context.view_2d(results, [width, count], plane, Bytes(0))?;
+        for expert in 1..experts.used {
             let part = context.view_2d(results, [width, count], plane, Bytes(row * expert))?;
-            sum = Some(match sum {
-                None => part,
-                Some(sum) => context.add(sum, part)?,
-            });
+            sum = context.add(sum, part)?;
         }
-        Ok(match sum {
-            // A single one is a view, which what comes after may take for a tensor of its own.
-            Some(only) if experts.used == 1 => context.cont(only)?,
-            Some(sum) => sum,
-            None => results,
-        })
+        // A single one is a view, which what comes after may take for a tensor of its own.
+        Ok(if experts.used == 1 { context.cont(sum)? } else { sum })
     }
 
     fn projected(&mut self, projection: Projection, x: TensorId) -> Result<TensorId, GgufError> {
@@ -375,7 +393,8 @@ impl<'a> GraphBuilder<'a> {
         Ok(self.context.mul(normed, weight)?)
     }
 
-    fn post_normed(&mut self, x: TensorId, weight: Option<TensorId>) -> Result<TensorId, GgufError> {
+    /// Returns `x` normed, where there is a weight for that.
+    fn normed_if(&mut self, x: TensorId, weight: Option<TensorId>) -> Result<TensorId, GgufError> {
         weight.map_or(Ok(x), |weight| self.normed(x, weight))
     }
 

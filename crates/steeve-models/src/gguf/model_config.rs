@@ -134,8 +134,11 @@ impl ModelConfig {
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             return Err(keys.wrong("attention.head_count_kv", "a divisor of attention.head_count"));
         }
-        let key_length = keys.optional("attention.key_length")?.unwrap_or(width / heads);
-        let value_length = keys.optional("attention.value_length")?.unwrap_or(width / heads);
+        let length = |name| match keys.optional(name)?.unwrap_or(width / heads) {
+            0 => Err(keys.wrong(name, "a number above 0")),
+            length => Ok(length),
+        };
+        let (key_length, value_length) = (length("attention.key_length")?, length("attention.value_length")?);
         let layers = keys.positive("block_count")?;
         let rope = keys.rope(key_length)?;
         let experts = keys.experts()?;
@@ -244,7 +247,10 @@ impl ModelKeys<'_> {
         match self.optional("expert_feed_forward_length")?.filter(|length| *length > 0) {
             Some(length) => Ok(length),
             // The experts that a token uses share the length of the whole.
-            None if self.architecture == Architecture::Qwen3Moe => Ok(self.positive(whole)? / experts.used),
+            None if self.architecture == Architecture::Qwen3Moe => match self.positive(whole)? / experts.used {
+                0 => Err(self.wrong(whole, "as many as the experts that a token uses, or more")),
+                length => Ok(length),
+            },
             None => self.positive(whole),
         }
     }

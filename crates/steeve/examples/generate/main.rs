@@ -54,6 +54,10 @@ fn run(options: &Options) -> Result<(), Failure> {
     if prompt.is_empty() {
         return Err("the prompt has no tokens: expected at least one".into());
     }
+    // The last token that is generated is not computed with.
+    let answer = options.answer.split_last().map_or(&[][..], |(_, computed)| computed);
+    file.check_text(size, &[&prompt, answer])?;
+    let room = size.context - prompt.len() as u64 + 1;
     let ends = if options.ignore_end { Vec::new() } else { end_tokens(&file.header) };
     let threads = options.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
     let gpu = match options.gpu()? {
@@ -67,7 +71,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     if options.warm_up {
         session.feed(&prompt)?;
         // A GPU is recorded at the second run of a graph.
-        for _ in 0..3.min(options.count.saturating_sub(1)) {
+        for _ in 0..3.min(options.count.saturating_sub(1)).min(room - 1) {
             session.feed(&prompt[..1])?;
         }
         session.restart();
@@ -76,8 +80,8 @@ fn run(options: &Options) -> Result<(), Failure> {
     let start = Instant::now();
     let mut scores = session.feed(&prompt)?;
     let prompt_seconds = start.elapsed().as_secs_f64();
-    let (start, mut said) = (Instant::now(), 0u64);
-    let count = if options.answer.is_empty() { options.count } else { options.answer.len() as u64 };
+    let (start, mut computed) = (Instant::now(), 0u64);
+    let count = if options.answer.is_empty() { options.count.min(room) } else { options.answer.len() as u64 };
     for number in 0..count {
         let token = match usize::try_from(number).ok().and_then(|number| options.answer.get(number)) {
             Some(given) => *given,
@@ -87,14 +91,14 @@ fn run(options: &Options) -> Result<(), Failure> {
             break;
         }
         printer.print(token, &scores)?;
-        said += 1;
+        // The last one is not computed with.
         if number + 1 < count {
             scores = session.feed(&[token])?;
+            computed += 1;
         }
     }
-    // The last token has not been computed with.
     let seconds = [prompt_seconds, start.elapsed().as_secs_f64()];
-    printer.finish(&session, [prompt.len() as u64, said.saturating_sub(1)], seconds)
+    printer.finish(&session, [prompt.len() as u64, computed], seconds)
 }
 
 /// Returns the GPU of this number.
@@ -156,6 +160,9 @@ mod tests {
             let prompt = (0..300).map(|token| (token % 16).to_string()).collect::<Vec<_>>().join(",");
             model.run(&format!("--tokens {prompt} -n 20 --batch 64 --warm-up --temperature 1 --json")).unwrap();
             model.run(&format!("--tokens {prompt} --answer 1,2,3 --context 512 --capacity 100M")).unwrap();
+            // What is generated ends with the context.
+            model.run("--tokens 1,2,3 --context 8 -n 100 --warm-up --ignore-end").unwrap();
+            model.run("--tokens 1,2,3 --context 3 -n 100 --warm-up --ignore-end").unwrap();
         }
     }
 
@@ -170,6 +177,8 @@ mod tests {
         refused("--tokens 1 --capacity 1K", &["CPU", "does not fit", "1024 bytes", "weights", "caches", "compute"]);
         refused("--tokens 1,2,3 --context 2", &["--context 2", "3 tokens"]);
         refused("--tokens 1,16", &["token 16", "0 to 15"]);
+        refused("--tokens 1 --answer 16,2", &["token 16", "0 to 15"]);
+        refused("--tokens 1,2 --context 3 --answer 1,2,3", &["--context 3", "4 tokens"]);
         refused("--tokens=-1", &["token -1"]);
         refused("-p text", &["-p", "gpt2", "--tokens"]);
         refused("--tokens 1 --device gpu", &["--device gpu", "cuda:0"]);

@@ -53,7 +53,7 @@ impl ModelFile {
         SessionSize::usual(&self.header).map_err(|error| chain(&self.name, &error).into())
     }
 
-    /// Refuses a model that takes more than `capacity` of the first of the devices. Nothing has been allocated yet.
+    /// Refuses a model that takes more than `capacity` of the device that `--device` names. Nothing has been allocated yet.
     pub(crate) fn check_capacity(
         &self,
         size: SessionSize,
@@ -73,6 +73,21 @@ impl ModelFile {
             )
             .into()),
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses a text that is longer than the context, or has tokens that the model does not have. Nothing has been loaded yet.
+    pub(crate) fn check_text(&self, size: SessionSize, tokens: &[&[i32]]) -> Result<(), Failure> {
+        let text = tokens.iter().map(|part| part.len() as u64).sum::<u64>();
+        if text > size.context {
+            return Err(format!("--context {}: too short for a text of {text} tokens", size.context).into());
+        }
+        let model = LanguageModel::new(&mut Context::new(), &self.header, size);
+        let vocabulary = model.map_err(|error| chain(&self.name, &error))?.vocabulary();
+        let is_unknown = |token: &&i32| u64::try_from(**token).map_or(true, |token| token >= vocabulary);
+        match tokens.iter().copied().flatten().find(is_unknown) {
+            Some(token) => Err(format!("token {token}: no such token: the model has 0 to {}", vocabulary - 1).into()),
+            None => Ok(()),
         }
     }
 

@@ -37,7 +37,15 @@ impl Printer {
         let text = self.vocabulary.text(&self.pending)?;
         // A letter of which some bytes are missing ends so; one that never gets them is printed so as well.
         if !text.ends_with(char::REPLACEMENT_CHARACTER) || self.pending.len() > 8 {
-            print!("{text}");
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Prints what is pending as it is.
+    fn flush(&mut self) -> Result<(), Failure> {
+        if !self.pending.is_empty() {
+            print!("{}", self.vocabulary.text(&self.pending)?);
             stdout().flush()?;
             self.pending.clear();
         }
@@ -45,14 +53,15 @@ impl Printer {
     }
 
     /// Prints what each device has given, and the tokens per second.
-    pub(crate) fn finish(&self, session: &Session, tokens: [u64; 2], seconds: [f64; 2]) -> Result<(), Failure> {
+    pub(crate) fn finish(&mut self, session: &Session, tokens: [u64; 2], seconds: [f64; 2]) -> Result<(), Failure> {
         let speed = |index: usize| tokens[index] as f64 / seconds[index].max(1e-9);
         let bytes = session.bytes()?;
+        self.flush()?;
         if self.json {
             let devices: Vec<String> = bytes
                 .iter()
                 .map(|(name, placed, compute)| {
-                    format!(r#"{{"device":"{name}","placed":{placed},"compute":{compute}}}"#)
+                    format!(r#"{{"device":{name:?},"placed":{placed},"compute":{compute}}}"#)
                 })
                 .collect();
             let peak = peak_resident().map_or_else(|| "null".to_owned(), |bytes| bytes.to_string());

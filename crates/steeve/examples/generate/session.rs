@@ -41,16 +41,8 @@ impl Session {
 
     /// Adds tokens to the text, in parts of a batch, and returns the scores of all tokens that could come next.
     pub(crate) fn feed(&mut self, tokens: &[i32]) -> Result<Vec<f32>, Failure> {
-        let (size, vocabulary) = (self.model.size(), self.model.vocabulary());
-        if self.past + tokens.len() as u64 > size.context {
-            let text = self.past + tokens.len() as u64;
-            return Err(format!("--context {}: too short for a text of {text} tokens", size.context).into());
-        }
-        if let Some(unknown) = tokens.iter().find(|token| u64::try_from(**token).map_or(true, |it| it >= vocabulary)) {
-            return Err(format!("token {unknown}: no such token: the model has 0 to {}", vocabulary - 1).into());
-        }
         let mut scores = Vec::new();
-        for part in tokens.chunks(usize::try_from(size.batch)?) {
+        for part in tokens.chunks(usize::try_from(self.model.size().batch)?) {
             scores = self.compute(part)?;
         }
         Ok(scores)
@@ -69,9 +61,9 @@ impl Session {
         job.write(step.tokens, tokens)?;
         let positions = (past..past + count).map(i32::try_from).collect::<Result<Vec<_>, _>>()?;
         job.write(step.positions, &positions)?;
-        let seen = self.model.visibility(past, shape);
-        if let Some(mask) = step.mask {
-            job.write(mask, &seen.all)?;
+        let seen = self.model.visibility(past, shape)?;
+        if let Some((mask, all)) = step.mask.zip(seen.all) {
+            job.write(mask, &all)?;
         }
         if let Some((window, (rows, mask))) = step.window.zip(seen.window) {
             job.write(window.rows, &rows)?;
