@@ -367,6 +367,7 @@ fn usage(heard: &mut Heard) {
         &["paln", &two],
         &["view", &two, "--width", "0"],
         &["plan", &two, "--threads", "0"],
+        &["fit", &graph, "--parts", "0"],
         &["show", &two, "--top", "many"],
         &["view", &two, "-o", "net.h", "--prefix", "a-b"],
         &["view", &two, "--height", "5000"],
