@@ -25,5 +25,6 @@ mod chain;
 mod growth;
 mod part_writer;
 
+pub(crate) use chain::Inputs;
 pub use chain::{RowChain, RowChains};
 pub use part_writer::{TileError, tile};

@@ -98,11 +98,10 @@ pub fn tile(assigned: &AssignedGraph, chains: &[(RowChain, u64)]) -> Result<Assi
         if let Some((next, _)) = chains.get(index + 1).filter(|(next, _)| next.nodes.start <= last) {
             return Err(TileError::Overlap { first, last, next: next.nodes.start });
         }
-        let known = if last < nodes { facts.chain(chain.nodes(), chain.rows, &chain.splits) } else { None };
+        let known = facts.without_places(chain.nodes(), chain.rows, &chain.splits);
         let is_over =
             |known: &RowChain| chain.over.is_none_or(|(result, input)| facts.may_be_over(known, result, input));
-        let is_known = known.is_some_and(|known| known.is_like(chain) && is_over(&known));
-        if !is_known {
+        if !known.is_some_and(|known| known.is_like(chain) && is_over(&known) && facts.have_bytes(chain)) {
             return Err(TileError::Foreign { first, last });
         }
     }
@@ -412,7 +411,7 @@ impl<'a> TileWriter<'a> {
             return self.inside(part, source);
         }
         match (need, image) {
-            (Need::Whole, _) | (Need::Image, None) => Ok(plain(source)),
+            (Need::Whole | Need::Lookup, _) | (Need::Image, None) => Ok(plain(source)),
             (Need::Rows(split), _) => self.outside(part, source, split, part.rows),
             (Need::Image, Some(image)) => {
                 let rows = RowRange { start: image.start, end: image.end };
