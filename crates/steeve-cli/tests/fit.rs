@@ -35,7 +35,7 @@ fn what_does_not_fit_is_said_with_the_smallest_that_was_reached() {
     assert_eq!((&tile["action"], &tile["parts"], &tile["first"]["name"]), (&"tile".into(), &4.into(), &"up".into()));
     assert_eq!(
         (&why["memory"], &why["capacity"], &why["alive"][0]["name"]),
-        (&"memory".into(), &0.into(), &"x".into())
+        (&"memory".into(), &0.into(), &"up (part 0)".into())
     );
     assert!(why["needed"].as_u64().unwrap() >= why["alive"][0]["bytes"].as_u64().unwrap());
     // A token beside it is reserved, too.

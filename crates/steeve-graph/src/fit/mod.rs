@@ -25,8 +25,8 @@ use crate::{
 #[non_exhaustive]
 pub struct FitOptions {
     /// How graphs are planned. In-place aliases are used as far as these options allow. Another order is a step of its own
-    /// and comes before chains in parts, whatever these options say of it: if the graph does not fit in its own order, and less
-    /// is missing in the other, however little that is.
+    /// and comes before chains in parts, whatever these options say of it: if the graph does not fit in its own order, and does
+    /// in the other, or that saves as much as an [order search](PlanOptions::order_search) asks for.
     pub plan: PlanOptions,
     /// The most parts in which a chain is done, if it has as many rows. If not given, as many as it has rows, but no more than
     /// make 65,536 nodes of it: chains along vectors have millions of rows, and each part is written and planned.
@@ -322,14 +322,18 @@ impl<'a> Fitting<'a> {
         self.limits.iter().map(above).fold(0, u64::saturating_add)
     }
 
-    /// Returns the plan of another order of the nodes, if the plan does not fit and less is missing with that one.
+    /// Returns the plan of another order of the nodes, if the plan does not fit, and that one does or has much less missing.
     fn ordered(&mut self, plan: GraphPlan) -> Result<GraphPlan, FitError> {
         if self.excess(&plan) == 0 || self.options.plan.strategy == GraphStrategy::Ggml {
             return Ok(plan);
         }
         let Some(run) = other_order(plan.assigned(), &self.options.plan, |_| true) else { return Ok(plan) };
         let other = plan_graph(&run.assigned, &self.options.plan).map_err(FitError::Plan)?;
-        if self.excess(&other) >= self.excess(&plan) {
+        let (missing, left) = (self.excess(&plan), self.excess(&other));
+        let own = self.limits.iter().map(|(memory, _)| self.needed(&plan, *memory).get()).fold(0, u64::saturating_add);
+        let found = Bytes(own.saturating_sub(missing.saturating_sub(left)));
+        // Where tiles follow anyway, a little less is no reason to give up the order of the graph.
+        if left > 0 && !self.options.plan.order_search.is_worth_while(Bytes(own), found) {
             return Ok(plan);
         }
         self.note(FitAction::Order { moved: run.order.moved(plan.assigned().graph()).len() }, &other);
