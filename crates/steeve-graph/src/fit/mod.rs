@@ -364,8 +364,11 @@ impl<'a> Fitting<'a> {
                     (best, chains) = (last.clone(), found);
                 }
             }
-            let above = |memory| self.needed(&last, memory).get();
-            if !{ goals.iter_mut() }.fold(false, |lower, goal| goal.lower(above(goal.memory), alike) || lower) {
+            let mut is_lower = false;
+            for goal in &mut goals {
+                is_lower |= goal.lower(self.needed(&last, goal.memory).get(), alike);
+            }
+            if !is_lower {
                 break;
             }
         }
