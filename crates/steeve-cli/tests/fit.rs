@@ -31,6 +31,13 @@ fn what_does_not_fit_is_said_with_the_smallest_that_was_reached() {
     assert!(!std::fs::exists(&out).unwrap());
     let line = json(&steeve(&["fit", &graph, "--capacity", "0", "--parts", "4", "--json"]).expect(1).out);
     assert_eq!((&line["fits"], &line["steps"][2]["more_nodes"]), (&false.into(), &10.into()));
+    let (tile, why) = (&line["steps"][2], &line["too_large"]);
+    assert_eq!((&tile["action"], &tile["parts"], &tile["first"]["name"]), (&"tile".into(), &4.into(), &"up".into()));
+    assert_eq!(
+        (&why["memory"], &why["capacity"], &why["alive"][0]["name"]),
+        (&"memory".into(), &0.into(), &"up (part 0)".into())
+    );
+    assert!(why["needed"].as_u64().unwrap() >= why["alive"][0]["bytes"].as_u64().unwrap());
     // A token beside it is reserved, too.
     let token = folder.file("token.graph", "x = input f32[100000]; y = sqr x !output");
     steeve(&["fit", &graph, "--beside", &token, "--capacity", "100000"])

@@ -34,8 +34,8 @@ use memory_solution::{MemorySolution, assemble, in_place_aliases, placed};
 #[cfg(feature = "json")]
 pub(crate) use memory_solution::{overlaps, unlisted};
 pub use options::{GraphStrategy, Order, PlanOptions, Reuse, Unread};
-pub(crate) use ordered::RunOrder;
 use ordered::in_best_order;
+pub(crate) use ordered::{RunOrder, other_order};
 
 /// A proven plan for a graph: one [`Plan`] per memory, and where each tensor is located.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -65,8 +65,9 @@ pub struct OrderSearch {
     /// By how many thousandths of the peak another order must be better to be used: more than 1% by default, since another
     /// order may cost time.
     pub least_saving: u32,
-    /// How many steps the whole search may take: a bound on time that does not depend on the machine. A step is a node that is
-    /// tried next after some others. By default it takes less than a second.
+    /// How many steps the search may take: a bound on time that does not depend on the machine. A step is a node that is tried
+    /// next after some others. A quarter as many again may go into moving nodes back to where the caller has them; what it
+    /// takes to begin a search, O(edges), is not counted. By default it takes less than a second.
     pub steps: u64,
 }
 

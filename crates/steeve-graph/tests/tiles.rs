@@ -253,3 +253,17 @@ fn graphs_beside_stay_as_they_are_and_share_the_buffers() {
     assert!(error.to_string().contains(" needed by graph 0 beside it; alive there: "), "{error}");
     assert!(matches!(error, FitError::TooLarge(error) if error.needed == Bytes(12_000) && error.beside == Some(0)));
 }
+
+#[test]
+fn a_chain_of_a_longer_graph_is_none_here() {
+    let assigned = graph(FEED_FORWARD);
+    let chain = RowChains::new(&assigned, Unread::default()).around(1, 1).unwrap();
+    let lines: Vec<&str> = FEED_FORWARD.lines().collect();
+    for end in 3..lines.len() {
+        let other = graph(&lines[..end].join("\n"));
+        let chains = RowChains::new(&other, Unread::default());
+        assert!(chains.within(&chain, 0..6).is_none());
+        assert_eq!(chain.split_nodes(other.graph()).count(), 0);
+        assert!(matches!(tile(&other, &[(chain.clone(), 2)]), Err(TileError::Foreign { .. })));
+    }
+}

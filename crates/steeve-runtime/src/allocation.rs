@@ -57,6 +57,7 @@ impl Allocation {
 
     /// Returns the graph with its nodes in the order in which they must run: the caller's, unless the plan has
     /// [another](steeve_graph::Order::Best). Tensors are the same. What observers of a backend see of a run is in this order.
+    /// Clones the graph, and checks another order again. O(tensors + edges).
     ///
     /// # Errors
     ///

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use comfy_table::Cell;
 use serde::Serialize;
-use steeve_graph::{Bytes, FitAction, FitCost, FitError, FitOptions, FitStep, Fitted, MemoryId, PlanOptions, fit};
+use steeve_graph::{
+    Bytes, DoesNotFit, FitAction, FitCost, FitError, FitOptions, FitStep, Fitted, Id, MemoryId, PlanOptions, fit,
+};
 
 use crate::args::{FitArgs, GivenDims};
 use crate::byte_size::SizeStyle;
@@ -22,33 +24,44 @@ use crate::verbosity::Verbosity;
 
 /// Fits the graph of a file, says how, and writes what fits.
 pub(crate) fn run(args: &FitArgs, verbosity: Verbosity, stdout: &mut dyn Write) -> Result<ExitStatus, Error> {
-    let sources: Vec<InputSource> = args.beside.iter().chain([&args.file]).map(|path| InputSource::new(path)).collect();
+    let sources: Vec<InputSource> =
+        [&args.file].into_iter().chain(&args.beside).map(|path| InputSource::new(path)).collect();
     for out in &args.out {
         out.check_inputs(&sources)?;
     }
     let dims = args.dims.single()?;
-    let mut graphs = sources.iter().map(|source| read_graph(args, &dims, source)).collect::<Result<Vec<_>, _>>()?;
+    let graph = read_graph(args, &dims, &InputSource::new(&args.file))?;
+    let graphs = sources[1..].iter().map(|source| read_graph(args, &dims, source)).collect::<Result<Vec<_>, _>>()?;
     dims.check_names()?;
-    let Some(graph) = graphs.pop() else { return Ok(ExitStatus::BadInput) };
     let capacities = capacities(args, &graph)?;
     let options = FitOptions::new(PlanOptions::default().with_unread(graph.unread()));
     let options = args.parts.map_or(options, |parts| options.with_most_parts(parts.get()));
     let beside: Vec<_> = graphs.iter().map(|it| &it.assigned).collect();
     let start = Instant::now();
-    let (fitted, why) = match fit(&graph.assigned, &beside, &capacities, &options) {
+    let result = fit(&graph.assigned, &beside, &capacities, &options);
+    let time = start.elapsed();
+    let (fitted, too_large) = match result {
         Ok(fitted) => (fitted, None),
-        Err(FitError::TooLarge(error)) => (error.smallest.clone(), Some(error.to_string())),
-        Err(error) => return Err(Error::Place { file: graph.file, why: ErrorChain(&error).to_string() }),
+        Err(FitError::TooLarge(error)) => (error.smallest.clone(), Some(error)),
+        Err(error) => {
+            // A graph beside it has a file of its own.
+            let file = match &error {
+                FitError::Beside { graph: index, .. } | FitError::Memories { graph: index } => graphs.get(*index),
+                _ => None,
+            };
+            let file = file.unwrap_or(&graph).file.clone();
+            return Err(Error::Place { file, why: ErrorChain(&error).to_string() });
+        }
     };
-    show(args, &graph, &fitted, why.is_none(), stdout)?;
-    if let Some(why) = why {
+    show(args, &graph, &fitted, too_large.as_deref(), stdout)?;
+    if let Some(why) = too_large {
         verbosity.error(format!("{}: {why}", graph.file));
         for out in &args.out {
             verbosity.note(format!("{}: not written: it does not fit", out.name()));
         }
         return Ok(ExitStatus::Negative);
     }
-    write(args, graph.file, fitted, start.elapsed(), verbosity)?;
+    write(args, graph.file, fitted, time, verbosity)?;
     Ok(ExitStatus::Success)
 }
 
@@ -123,16 +136,83 @@ struct FitOutput<'a> {
     version: u32,
     file: &'a str,
     fits: bool,
-    steps: Vec<StepEntry>,
+    steps: Vec<StepEntry<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    too_large: Option<TooLargeEntry<'a>>,
 }
 
-/// A step, for programs.
+/// A step: in words, and for programs.
 #[derive(Serialize)]
-struct StepEntry {
+struct StepEntry<'a> {
     step: String,
+    #[serde(flatten)]
+    action: ActionEntry<'a>,
     memories: Vec<MemoryEntry>,
     read_again: Bytes,
     more_nodes: u64,
+}
+
+/// What was done.
+#[derive(Serialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+enum ActionEntry<'a> {
+    Pack,
+    InPlace,
+    Order { moved: usize },
+    Tile { first: NodeEntry<'a>, last: NodeEntry<'a>, rows: u64, parts: u64 },
+    Plan,
+    Other,
+}
+
+/// A node of the graph in the order in which it is then.
+#[derive(Serialize)]
+struct NodeEntry<'a> {
+    node: usize,
+    name: &'a str,
+}
+
+/// The memory that is too small, and what is alive there when most is.
+#[derive(Serialize)]
+struct TooLargeEntry<'a> {
+    memory: &'a str,
+    capacity: Bytes,
+    needed: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beside: Option<usize>,
+    alive: Vec<AliveEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct AliveEntry<'a> {
+    tensor: usize,
+    name: &'a str,
+    bytes: Bytes,
+}
+
+impl<'a> ActionEntry<'a> {
+    fn new(action: &'a FitAction) -> Self {
+        match action {
+            FitAction::Pack => Self::Pack,
+            FitAction::InPlace => Self::InPlace,
+            FitAction::Order { moved } => Self::Order { moved: *moved },
+            FitAction::Plan => Self::Plan,
+            FitAction::Tile { nodes, names: [first, last], rows, parts } => Self::Tile {
+                first: NodeEntry { node: nodes.start, name: first },
+                last: NodeEntry { node: nodes.end - 1, name: last },
+                rows: *rows,
+                parts: *parts,
+            },
+            _ => Self::Other,
+        }
+    }
+}
+
+impl<'a> TooLargeEntry<'a> {
+    fn new(error: &'a DoesNotFit) -> Self {
+        let alive = error.alive.iter().map(|(id, name, bytes)| AliveEntry { tensor: id.index(), name, bytes: *bytes });
+        let (capacity, needed, beside) = (error.capacity, error.needed, error.beside);
+        Self { memory: &error.name, capacity, needed, beside, alive: alive.collect() }
+    }
 }
 
 #[derive(Serialize)]
@@ -141,7 +221,13 @@ struct MemoryEntry {
     bytes: Bytes,
 }
 
-fn show(args: &FitArgs, graph: &GraphFile, fitted: &Fitted, fits: bool, stdout: &mut dyn Write) -> Result<(), Error> {
+fn show(
+    args: &FitArgs,
+    graph: &GraphFile,
+    fitted: &Fitted,
+    too_large: Option<&DoesNotFit>,
+    stdout: &mut dyn Write,
+) -> Result<(), Error> {
     if args.output.json {
         let memories = |step: &FitStep| {
             let entry = |(memory, bytes): &(MemoryId, Bytes)| MemoryEntry {
@@ -150,14 +236,16 @@ fn show(args: &FitArgs, graph: &GraphFile, fitted: &Fitted, fits: bool, stdout: 
             };
             step.bytes.iter().map(entry).collect()
         };
-        let entry = |step: &FitStep| StepEntry {
+        let steps = fitted.steps.iter().map(|step| StepEntry {
             step: step.action.to_string(),
+            action: ActionEntry::new(&step.action),
             memories: memories(step),
             read_again: step.cost.weights,
             more_nodes: step.cost.launches,
-        };
-        let steps = fitted.steps.iter().map(entry).collect();
-        return print_line(stdout, &FitOutput { version: JSON_VERSION, file: &graph.file, fits, steps });
+        });
+        let steps = steps.collect();
+        let (fits, too_large) = (too_large.is_none(), too_large.map(TooLargeEntry::new));
+        return print_line(stdout, &FitOutput { version: JSON_VERSION, file: &graph.file, fits, steps, too_large });
     }
     let table = table(graph, fitted, args.output.sizes());
     writeln!(stdout, "{}", table.trim_fmt()).map_err(Error::Output)

@@ -11,22 +11,25 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
-use steeve_plan::{BlockId, Bytes, Clipped, Step};
+use steeve_plan::{BlockId, Bytes, Clipped};
 
-use self::tile_search::{TileSearch, TiledChain};
+use self::tile_search::{Hopeless, TileSearch, TiledChain};
+use crate::plan::other_order;
 use crate::{
     AssignedGraph, Graph, GraphPlan, GraphPlanError, GraphStrategy, MemoryId, Order, PlanOptions, Reuse, RowChain,
-    TensorId, TileError, best_order, plan_graph, share_buffers, tile,
+    TensorId, TileError, plan_graph, share_buffers, tile,
 };
 
 /// How a graph is fitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FitOptions {
-    /// How graphs are planned. In-place aliases are used as far as these options allow; another order is a step that is
-    /// taken when nothing else fits, whatever they say.
+    /// How graphs are planned. In-place aliases are used as far as these options allow. Another order is a step of its own
+    /// and comes before chains in parts, whatever these options say of it: if the graph does not fit in its own order, and does
+    /// in the other, or that saves as much as an [order search](PlanOptions::order_search) asks for.
     pub plan: PlanOptions,
-    /// The most parts in which a chain is done; as many as it has rows, if not given.
+    /// The most parts in which a chain is done, if it has as many rows. If not given, as many as it has rows, but no more than
+    /// make 65,536 nodes of it: chains along vectors have millions of rows, and each part is written and planned.
     pub most_parts: Option<u64>,
 }
 
@@ -48,8 +51,8 @@ impl FitOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fitted {
-    /// The graph: the given one, or one that computes the same in parts. Leafs, outputs and what is read outside of chains
-    /// keep their ids.
+    /// The graph: the given one, or one that computes the same in another order of the nodes, in parts, or both. Leafs, outputs
+    /// and what is read outside of chains keep their ids.
     pub graph: AssignedGraph,
     /// Its plan.
     pub plan: GraphPlan,
@@ -135,8 +138,14 @@ pub enum FitError {
     Memory {
         /// The memory.
         memory: MemoryId,
-        /// How many there are.
+        /// How many there are that share no other's bytes.
         memories: usize,
+    },
+    /// Two capacities for one memory.
+    #[error("memory {memory}: capacity: expected one, got two")]
+    Twice {
+        /// The memory.
+        memory: MemoryId,
     },
     /// The graph can't be planned.
     #[error("graph: no plan")]
@@ -236,15 +245,10 @@ pub fn fit(
     capacity: &[(MemoryId, Bytes)],
     options: &FitOptions,
 ) -> Result<Fitted, FitError> {
-    let memories = graph.memories().len();
-    let is_known = |memory: MemoryId| graph.owners().any(|owner| owner == memory);
-    if let Some((memory, _)) = capacity.iter().find(|(memory, _)| !is_known(*memory)) {
-        return Err(FitError::Memory { memory: *memory, memories });
-    }
+    check_memories(graph, capacity)?;
     // Another order is a step of its own: the steps of a plan are then those of its graph.
     let options = &FitOptions { plan: options.plan.with_order(Order::Keep), ..*options };
-    let mut fitting =
-        Fitting { graph, beside: plans_beside(graph, beside, options)?, capacity, options, steps: Vec::new() };
+    let mut fitting = Fitting::new(graph, plans_beside(graph, beside, options)?, capacity, options);
     if options.plan.reuse != Reuse::None && options.plan.strategy != GraphStrategy::Ggml {
         let packed = plan_graph(graph, &options.plan.with_reuse(Reuse::None)).map_err(FitError::Plan)?;
         fitting.note(FitAction::Pack, &packed);
@@ -253,6 +257,18 @@ pub fn fit(
     fitting.note(if options.plan.reuse == Reuse::None { FitAction::Pack } else { FitAction::InPlace }, &plan);
     let plan = fitting.ordered(plan)?;
     fitting.tiled(plan)
+}
+
+fn check_memories(graph: &AssignedGraph, capacity: &[(MemoryId, Bytes)]) -> Result<(), FitError> {
+    for (index, &(memory, _)) in capacity.iter().enumerate() {
+        if !graph.owners().any(|owner| owner == memory) {
+            return Err(FitError::Memory { memory, memories: graph.owners().count() });
+        }
+        if capacity[..index].iter().any(|(earlier, _)| *earlier == memory) {
+            return Err(FitError::Twice { memory });
+        }
+    }
+    Ok(())
 }
 
 fn plans_beside(
@@ -271,11 +287,24 @@ struct Fitting<'a> {
     graph: &'a AssignedGraph,
     beside: Vec<GraphPlan>,
     capacity: &'a [(MemoryId, Bytes)],
+    /// Below what the graph need not come in each memory with a capacity: that, or what the graphs beside it need alone.
+    limits: Vec<(MemoryId, u64)>,
     options: &'a FitOptions,
     steps: Vec<FitStep>,
 }
 
-impl Fitting<'_> {
+impl<'a> Fitting<'a> {
+    fn new(
+        graph: &'a AssignedGraph,
+        beside: Vec<GraphPlan>,
+        capacity: &'a [(MemoryId, Bytes)],
+        options: &'a FitOptions,
+    ) -> Self {
+        let limit = |(memory, capacity): &(MemoryId, Bytes)| (*memory, bytes_in(&beside, *memory).max(capacity.get()));
+        let limits = capacity.iter().map(limit).collect();
+        Self { graph, beside, capacity, limits, options, steps: Vec::new() }
+    }
+
     /// Notes what was done, and what a plan needs.
     fn note(&mut self, action: FitAction, plan: &GraphPlan) {
         let bytes = plan.memories().iter().map(|it| (it.memory, self.needed(plan, it.memory))).collect();
@@ -284,101 +313,85 @@ impl Fitting<'_> {
 
     /// Returns the bytes that a memory's buffers need for a plan and those beside it.
     fn needed(&self, plan: &GraphPlan, memory: MemoryId) -> Bytes {
-        let mut sizes = Vec::new();
-        for plan in self.beside.iter().chain([plan]) {
-            if let Some(it) = plan.memories().iter().find(|it| it.memory == memory) {
-                share_buffers(&mut sizes, it.plan.buffers().as_slice());
-            }
-        }
-        Bytes(sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.get())))
+        Bytes(bytes_in(self.beside.iter().chain([plan]), memory))
     }
 
-    /// Returns by how many bytes a plan is above the capacities, in all memories.
+    /// Returns by how many bytes a plan is above the limits, in all memories.
     fn excess(&self, plan: &GraphPlan) -> u64 {
-        let above =
-            |(memory, capacity): &(MemoryId, Bytes)| self.needed(plan, *memory).get().saturating_sub(capacity.get());
-        self.capacity.iter().map(above).fold(0, u64::saturating_add)
+        let above = |(memory, limit): &(MemoryId, u64)| self.needed(plan, *memory).get().saturating_sub(*limit);
+        self.limits.iter().map(above).fold(0, u64::saturating_add)
     }
 
-    /// Returns the plan of another order of the nodes, if the plan does not fit and that one needs less.
+    /// Returns the plan of another order of the nodes, if the plan does not fit, and that one does or has much less missing.
     fn ordered(&mut self, plan: GraphPlan) -> Result<GraphPlan, FitError> {
         if self.excess(&plan) == 0 || self.options.plan.strategy == GraphStrategy::Ggml {
             return Ok(plan);
         }
-        let search = self.options.plan.order_search;
-        let found = best_order(plan.assigned(), &self.options.plan, &search);
-        // An order of the graph's own nodes is one that it can be put into.
-        let Ok(assigned) = found.order.apply(plan.assigned()) else { return Ok(plan) };
-        if found.order.is_own() {
+        let Some(run) = other_order(plan.assigned(), &self.options.plan, |_| true) else { return Ok(plan) };
+        let other = plan_graph(&run.assigned, &self.options.plan).map_err(FitError::Plan)?;
+        let (missing, left) = (self.excess(&plan), self.excess(&other));
+        let own = self.limits.iter().map(|(memory, _)| self.needed(&plan, *memory).get()).fold(0, u64::saturating_add);
+        let found = Bytes(own.saturating_sub(missing.saturating_sub(left)));
+        // Where tiles follow anyway, a little less is no reason to give up the order of the graph.
+        if left > 0 && !self.options.plan.order_search.is_worth_while(Bytes(own), found) {
             return Ok(plan);
         }
-        let other = plan_graph(&assigned, &self.options.plan).map_err(FitError::Plan)?;
-        if !search.is_worth_while(plan.peak(), other.peak()) || self.excess(&other) >= self.excess(&plan) {
-            return Ok(plan);
-        }
-        self.note(FitAction::Order { moved: found.order.moved(plan.assigned().graph()).len() }, &other);
+        self.note(FitAction::Order { moved: run.order.moved(plan.assigned().graph()).len() }, &other);
         Ok(other)
     }
 
     /// Does chains in parts until the plan fits, or nothing helps.
     fn tiled(mut self, plan: GraphPlan) -> Result<Fitted, FitError> {
         let graph = plan.assigned().clone();
-        let mut best = (self.excess(&plan), plan.clone(), Vec::new());
-        let mut targets: Vec<u64> = self.capacity.iter().map(|(_, capacity)| capacity.get()).collect();
+        let (mut best, mut chains) = (plan.clone(), Vec::new());
+        let mut last = plan.clone();
+        let mut goals = self.goals(&plan);
         let mut before: Vec<(RowChain, u64)> = Vec::new();
+        let mut alike = 0;
         for _ in 0..ROUNDS {
-            if best.0 == 0 {
+            if self.excess(&best) == 0 || goals.is_empty() {
                 break;
             }
-            let chains = self.chains(&plan, &targets);
-            let parts: Vec<_> = chains.iter().map(|(_, it)| (it.chain.clone(), it.parts)).collect();
+            let found = chains_below(&mut goals);
+            let parts: Vec<_> = found.iter().map(|(_, it)| (it.chain.clone(), it.parts)).collect();
             if parts == before {
+                alike += 1;
+            } else {
+                alike = 0;
+                last = plan_graph(&tile(plan.assigned(), &parts)?, &self.options.plan).map_err(FitError::Plan)?;
+                before = parts;
+                if self.excess(&last) < self.excess(&best) {
+                    (best, chains) = (last.clone(), found);
+                }
+            }
+            let mut is_lower = false;
+            for goal in &mut goals {
+                is_lower |= goal.lower(self.needed(&last, goal.memory).get(), alike);
+            }
+            if !is_lower {
                 break;
             }
-            let tiled = plan_graph(&tile(plan.assigned(), &parts)?, &self.options.plan).map_err(FitError::Plan)?;
-            // What packing adds to what is alive is taken off the next target.
-            for ((memory, capacity), target) in self.capacity.iter().zip(&mut targets) {
-                let above = self.needed(&tiled, *memory).get().saturating_sub(capacity.get());
-                *target = target.saturating_sub(above);
-            }
-            let excess = self.excess(&tiled);
-            if excess < best.0 {
-                best = (excess, tiled, chains);
-            }
-            before = parts;
         }
-        let (_, plan, chains) = best;
         for (memory, tiled) in &chains {
             self.steps.push(tile_step(graph.graph(), *memory, tiled));
         }
         if !chains.is_empty() {
-            self.note(FitAction::Plan, &plan);
+            self.note(FitAction::Plan, &best);
         }
-        self.finish(plan)
+        self.finish(best)
     }
 
-    /// Returns the chains that bring each memory below its target, in the order of their nodes.
-    fn chains(&self, plan: &GraphPlan, targets: &[u64]) -> Vec<(MemoryId, TiledChain)> {
-        let most = self.options.most_parts.unwrap_or(u64::MAX);
-        let mut chains: Vec<(MemoryId, TiledChain)> = Vec::new();
-        if most < 2 {
-            return chains;
+    /// Returns what is to be reached in each memory in which a plan does not fit.
+    fn goals<'p>(&self, plan: &'p GraphPlan) -> Vec<Goal<'p>> {
+        let too_small = self.limits.iter().filter(|(memory, limit)| self.needed(plan, *memory).get() > *limit);
+        let goal = |&(memory, limit): &(MemoryId, u64)| {
+            let search = TileSearch::new(plan, memory, self.options.most_parts);
+            Goal { memory, limit, target: limit, floor: None, search }
+        };
+        match self.options.most_parts {
+            Some(..2) => Vec::new(),
+            _ => too_small.map(goal).collect(),
         }
-        for ((memory, capacity), target) in self.capacity.iter().zip(targets) {
-            if self.needed(plan, *memory) <= *capacity {
-                continue;
-            }
-            let search = TileSearch::new(plan, *memory, most);
-            let taken: Vec<TiledChain> = chains.iter().map(|(_, it)| it.clone()).collect();
-            let (mut found, floor) = search.chains_below(*target, &taken);
-            if floor > *target {
-                // More parts than that help no more.
-                found = search.chains_below(floor, &taken).0;
-            }
-            chains.extend(found.into_iter().map(|it| (*memory, it)));
-        }
-        chains.sort_by_key(|(_, it)| it.chain.nodes().start);
-        chains
     }
 
     fn finish(self, plan: GraphPlan) -> Result<Fitted, FitError> {
@@ -387,11 +400,12 @@ impl Fitting<'_> {
         let fitted = Fitted { graph: plan.assigned().clone(), plan, beside: self.beside, steps: self.steps };
         let Some((memory, capacity, needed)) = over else { return Ok(fitted) };
         let name = self.graph.memories()[memory].name.clone();
-        let beside = fitted.beside.iter().enumerate().map(|(graph, plan)| (Some(graph), plan));
-        let plans = beside.chain([(None, &fitted.plan)]);
-        let largest = plans.max_by_key(|(_, plan)| peak_in(plan, memory));
-        let (beside, alive) =
-            largest.map_or((None, Vec::new()), |(beside, plan)| (beside, alive_at_peak(plan, memory)));
+        // Of those that need as much, one beside it: that can't be helped.
+        let plans = fitted.beside.iter().enumerate().map(|(graph, plan)| (Some(graph), plan));
+        let largest = plans.fold((None, &fitted.plan), |most, it| {
+            if bytes_in([it.1], memory) >= bytes_in([most.1], memory) { it } else { most }
+        });
+        let (beside, alive) = (largest.0, alive_at_peak(largest.1, memory));
         let smallest = fitted;
         Err(FitError::TooLarge(Box::new(DoesNotFit { memory, name, capacity, needed, beside, alive, smallest })))
     }
@@ -409,25 +423,79 @@ fn tile_step(graph: &Graph, memory: MemoryId, tiled: &TiledChain) -> FitStep {
 /// How often chains are looked for again because packing adds to what is alive.
 const ROUNDS: usize = 8;
 
-fn peak_in(plan: &GraphPlan, memory: MemoryId) -> Bytes {
-    plan.memories().iter().find(|it| it.memory == memory).map_or(Bytes::ZERO, |it| it.plan.peak())
+/// How few bytes are to be alive in a memory.
+struct Goal<'a> {
+    memory: MemoryId,
+    /// What the plan may need.
+    limit: u64,
+    /// What may be alive: lower than the limit by what packing adds.
+    target: u64,
+    /// What is alive whatever is done in parts; `None` before the first search.
+    floor: Option<u64>,
+    search: TileSearch<'a>,
 }
 
-/// Returns what is alive at the step at which most is, largest first.
+impl Goal<'_> {
+    /// Returns chains that reach the target, besides those that are `taken`; if some node stays above, those that bring the
+    /// others as low as that: more parts help no more.
+    fn chains(&mut self, taken: &[TiledChain]) -> Vec<TiledChain> {
+        if let Some(floor) = self.floor {
+            return self.search.chains_below(self.target, taken, Hopeless::Skip(floor)).0;
+        }
+        let (found, floor) = self.search.chains_below(self.target, taken, Hopeless::Stop);
+        self.floor = Some(floor);
+        if floor <= self.target {
+            return found;
+        }
+        self.target = floor;
+        self.search.chains_below(floor, taken, Hopeless::Stop).0
+    }
+
+    /// Lowers the target by what a plan is above the limit; by more each time that this has changed nothing. Returns whether
+    /// there is anything left to be tried.
+    fn lower(&mut self, needed: u64, times: u32) -> bool {
+        let above = needed.saturating_sub(self.limit);
+        if above == 0 || self.target == 0 || self.floor.is_some_and(|floor| floor > self.limit) {
+            return false;
+        }
+        let step = above.max(self.target / 64).max(1);
+        self.target = self.target.saturating_sub(step.saturating_mul(1 << times.min(ROUNDS as u32)));
+        true
+    }
+}
+
+/// Returns the chains that bring each memory below its target, in the order of their nodes.
+fn chains_below(goals: &mut [Goal<'_>]) -> Vec<(MemoryId, TiledChain)> {
+    let mut chains: Vec<(MemoryId, TiledChain)> = Vec::new();
+    for goal in goals {
+        let taken: Vec<TiledChain> = chains.iter().map(|(_, it)| it.clone()).collect();
+        chains.extend(goal.chains(&taken).into_iter().map(|it| (goal.memory, it)));
+    }
+    chains.sort_by_key(|(_, it)| it.chain.nodes().start);
+    chains
+}
+
+/// Returns the bytes of a memory's buffers that are shared by plans.
+fn bytes_in<'p>(plans: impl IntoIterator<Item = &'p GraphPlan>, memory: MemoryId) -> u64 {
+    let mut sizes = Vec::new();
+    for plan in plans {
+        if let Some(it) = plan.memories().iter().find(|it| it.memory == memory) {
+            share_buffers(&mut sizes, it.plan.buffers().as_slice());
+        }
+    }
+    sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(size.get()))
+}
+
+/// Returns what is alive at the first step at which most is, largest first.
 fn alive_at_peak(plan: &GraphPlan, memory: MemoryId) -> Vec<(TensorId, String, Bytes)> {
     let Some(it) = plan.memories().iter().find(|it| it.memory == memory) else { return Vec::new() };
-    let blocks = it.plan.problem().blocks();
-    let is_alive = |block: BlockId, step: Step| blocks[block].life.start() <= step && step < blocks[block].life.end();
-    let alive_at = |step: Step| blocks.ids().filter(move |block| is_alive(*block, step));
-    let starts = blocks.iter().map(|block| block.life.start());
-    let bytes_at = |step: &Step| alive_at(*step).fold(0u64, |sum, block| sum.saturating_add(blocks[block].size.get()));
-    let Some(step) = starts.max_by_key(|step| (bytes_at(step), core::cmp::Reverse(*step))) else { return Vec::new() };
+    let Some(step) = it.plan.bound().step else { return Vec::new() };
     let graph = plan.assigned().graph();
     let named = |block: BlockId| {
         let tensor = it.tensors[block];
-        (tensor, graph.name(tensor).to_string(), blocks[block].size)
+        (tensor, graph.name(tensor).to_string(), it.plan.problem().blocks()[block].size)
     };
-    let mut alive: Vec<_> = alive_at(step).map(named).collect();
+    let mut alive: Vec<_> = it.plan.problem().alive_at(step).into_iter().map(named).collect();
     alive.sort_by_key(|(id, _, bytes)| (core::cmp::Reverse(*bytes), *id));
     alive
 }

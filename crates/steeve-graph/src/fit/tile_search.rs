@@ -17,7 +17,7 @@ use steeve_plan::{Bytes, Id};
 
 use super::FitCost;
 use crate::tile::row_rules::Need;
-use crate::tile::{RowChain, RowChains};
+use crate::tile::{Inputs, RowChain, RowChains};
 use crate::{GraphPlan, MemoryId, Op, Reuse, TensorId};
 
 /// How many of the narrowest points on each side of a node a chain may begin and end at.
@@ -28,6 +28,20 @@ const REACH: usize = 256;
 
 /// How many of the largest tensors at a node are tried as the ones to be split.
 const SEEDS: usize = 3;
+
+/// How many nodes a chain may become where nobody says how many parts it may have. Each is written and planned; a chain along
+/// a vector may have as many rows as that has elements.
+const NODES: u64 = 1 << 16;
+
+/// What becomes of a search when a node stays above the target, whatever is done in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hopeless {
+    /// It ends: less elsewhere makes the sum no lower.
+    Stop,
+    /// It goes on: less elsewhere may be packed better. The node is brought down to so many bytes, which can be reached
+    /// everywhere.
+    Skip(u64),
+}
 
 /// A chain, and how many parts it is done in.
 #[derive(Clone, Debug)]
@@ -46,7 +60,7 @@ struct ChainBytes {
     fixed: u64,
     /// What would be alive of a part with all rows.
     rows: u64,
-    /// Bytes that each part reads of what is not split and not computed: weights.
+    /// Bytes that each part reads of what is not split: weights, and what is computed once.
     weights: u64,
     /// The nodes of a part, and those that give results their bytes.
     launches: [u64; 2],
@@ -58,21 +72,29 @@ impl ChainBytes {
         self.fixed.saturating_add((u128::from(self.rows) * u128::from(rows)).div_ceil(u128::from(all)) as u64)
     }
 
-    /// Returns the fewest parts with which it takes no more than `target`.
-    fn parts(&self, target: u64, most: u64) -> Option<u64> {
-        let most = most.min(self.chain.rows());
+    /// Returns the most parts it may have.
+    fn most_parts(&self, most: Option<u64>) -> u64 {
+        most.unwrap_or(NODES / self.launches[0].max(1)).min(self.chain.rows())
+    }
+
+    /// Returns the fewest parts with which it takes no more than `target`, if it may have as many.
+    fn parts(&self, target: u64, most: Option<u64>) -> Option<u64> {
         let room = target.checked_sub(self.fixed)?;
         let rows = (u128::from(room) * u128::from(self.chain.rows()))
             .checked_div(self.rows.into())
             .map_or(self.chain.rows(), |rows| u64::try_from(rows).unwrap_or(u64::MAX));
-        let parts = if rows == 0 { return None } else { self.chain.rows().div_ceil(rows) };
-        (parts.max(2)..=most).find(|parts| self.bytes(*parts) <= target)
+        let parts = if rows == 0 { return None } else { self.chain.rows().div_ceil(rows).max(2) };
+        debug_assert!(self.bytes(parts) <= target, "a part has no more rows than there is room for");
+        (parts <= self.most_parts(most)).then_some(parts)
     }
 
     fn cost(&self, parts: u64) -> FitCost {
         let [part, results] = self.launches;
         let again = parts.saturating_sub(1);
-        FitCost { weights: Bytes(self.weights.saturating_mul(again)), launches: part * again + results }
+        FitCost {
+            weights: Bytes(self.weights.saturating_mul(again)),
+            launches: part.saturating_mul(again).saturating_add(results),
+        }
     }
 
     fn tiled(&self, parts: u64) -> TiledChain {
@@ -84,8 +106,8 @@ impl ChainBytes {
 pub(super) struct TileSearch<'a> {
     chains: RowChains<'a>,
     memory: MemoryId,
-    most_parts: u64,
-    over_inputs: bool,
+    most_parts: Option<u64>,
+    inputs: Inputs,
     /// The bytes alive at each node.
     alive: Vec<u64>,
     /// The bytes alive before the run, and behind the last node.
@@ -95,7 +117,7 @@ pub(super) struct TileSearch<'a> {
 }
 
 impl<'a> TileSearch<'a> {
-    pub(super) fn new(plan: &'a GraphPlan, memory: MemoryId, most_parts: u64) -> Self {
+    pub(super) fn new(plan: &'a GraphPlan, memory: MemoryId, most_parts: Option<u64>) -> Self {
         let assigned = plan.assigned();
         let chains = RowChains::new(assigned, plan.options().unread);
         let nodes = assigned.graph().nodes().len();
@@ -118,13 +140,13 @@ impl<'a> TileSearch<'a> {
         }
         let (by_step, across) = (sums(&by_step), sums(&across));
         let edges = by_step[0].max(by_step[nodes + 1]);
-        let over_inputs = plan.options().reuse == Reuse::Extended;
-        Self { chains, memory, most_parts, over_inputs, alive: by_step[1..=nodes].to_vec(), edges, across }
+        let inputs = if plan.options().reuse == Reuse::Extended { Inputs::Overwrite } else { Inputs::Keep };
+        Self { chains, memory, most_parts, inputs, alive: by_step[1..=nodes].to_vec(), edges, across }
     }
 
     /// Returns chains that take no more than `target`, as far as there are any, besides those that are `taken`; and the
     /// most that is alive then.
-    pub(super) fn chains_below(&self, target: u64, taken: &[TiledChain]) -> (Vec<TiledChain>, u64) {
+    pub(super) fn chains_below(&self, target: u64, taken: &[TiledChain], hopeless: Hopeless) -> (Vec<TiledChain>, u64) {
         let mut found: Vec<TiledChain> = Vec::new();
         let mut hot: Vec<usize> = (0..self.alive.len()).filter(|at| self.alive[*at] > target).collect();
         hot.sort_by_key(|at| (core::cmp::Reverse(self.alive[*at]), *at));
@@ -134,7 +156,7 @@ impl<'a> TileSearch<'a> {
             taken.iter().map(|it| it.chain.nodes()).map(|nodes| (nodes.start, nodes.end)).collect();
         for at in hot {
             // More is alive elsewhere, whatever is done here.
-            if floor > target && self.alive[at] <= floor {
+            if hopeless == Hopeless::Stop && floor > target && self.alive[at] <= floor {
                 break;
             }
             let start = ranges.range(..=at).next_back().map_or(0, |(_, end)| *end);
@@ -143,7 +165,7 @@ impl<'a> TileSearch<'a> {
             }
             let end = ranges.range(at..).next().map_or(self.alive.len(), |(start, _)| *start);
             let (start, end) = (start.max(at.saturating_sub(REACH)), end.min(at + REACH));
-            match self.best_at(at, &(start..end), target) {
+            match self.best_or_floor(at, &(start..end), target, hopeless) {
                 Some(chain) => {
                     floor = floor.max(chain.bytes.get());
                     ranges.insert(chain.chain.nodes().start, chain.chain.nodes().end);
@@ -153,6 +175,22 @@ impl<'a> TileSearch<'a> {
             }
         }
         (found, floor)
+    }
+
+    /// Returns the best chain over a node; where none reaches the target and the search goes on, one that reaches the floor, if
+    /// that is less than there is.
+    fn best_or_floor(&self, at: usize, limits: &Range<usize>, target: u64, hopeless: Hopeless) -> Option<TiledChain> {
+        let best = self.best_at(at, limits, target)?;
+        match hopeless {
+            Hopeless::Skip(floor) if best.bytes.get() > target => {
+                if self.alive[at] > floor {
+                    self.best_at(at, limits, floor)
+                } else {
+                    None
+                }
+            }
+            _ => Some(best),
+        }
     }
 
     /// Returns the chain over a node that takes no more than `target` with the fewest parts; if none does, the one that takes
@@ -167,7 +205,7 @@ impl<'a> TileSearch<'a> {
         if let Some((it, parts)) = fitting.min_by_key(rank) {
             return Some(it.tiled(parts));
         }
-        let most = |it: &ChainBytes| self.most_parts.min(it.chain.rows());
+        let most = |it: &ChainBytes| it.most_parts(self.most_parts);
         let least = candidates.iter().min_by_key(|it| (it.bytes(most(it)), it.cost(most(it)).weights))?;
         (least.bytes(most(least)) < self.alive[at]).then(|| least.tiled(most(least)))
     }
@@ -184,7 +222,7 @@ impl<'a> TileSearch<'a> {
                 met.push((nodes.clone(), rows, splits.clone()));
                 for start in self.narrowest(nodes.start..at + 1, at) {
                     for end in self.narrowest(at + 1..nodes.end + 1, at) {
-                        let chain = self.chains.chain(start..end, rows, &splits);
+                        let chain = self.chains.chain(start..end, rows, &splits, self.inputs);
                         candidates.extend(chain.map(|chain| self.chain_bytes(chain)));
                     }
                 }
@@ -216,7 +254,6 @@ impl<'a> TileSearch<'a> {
 
     /// Returns what a chain takes.
     fn chain_bytes(&self, chain: RowChain) -> ChainBytes {
-        let chain = if self.over_inputs { chain } else { chain.beside_inputs() };
         let mut fixed = self.across[chain.nodes().start];
         let over = chain.over.map(|(result, _)| result);
         for root in chain.results.iter().filter(|root| Some(**root) != over) {
@@ -292,7 +329,10 @@ impl<'a> TileSearch<'a> {
             let alone = sources.iter().flatten().filter(|other| graph.root(**other) == root).count() == 1;
             (alone && last.get(&root) == Some(&at) && graph.may_overwrite(node, slot)).then(|| self.size(root))
         };
-        if self.over_inputs { (0..sources.len()).find_map(may).unwrap_or(0) } else { 0 }
+        match self.inputs {
+            Inputs::Overwrite => (0..sources.len()).find_map(may).unwrap_or(0),
+            Inputs::Keep => 0,
+        }
     }
 }
 

@@ -1,13 +1,29 @@
 //! Plans in another order of the nodes, where that saves enough.
 
 use super::{GraphPlan, GraphPlanError, LazySimulation, Order, PlanOptions, SearchWatcher, planned};
-use crate::{AssignedGraph, NodeOrder, best_order};
+use crate::{AssignedGraph, FoundOrder, NodeOrder, best_order};
 
 /// The order that a plan runs in, and the graph in that order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunOrder {
     pub(crate) order: NodeOrder,
     pub(crate) assigned: AssignedGraph,
+}
+
+/// Returns the best order that is found, and the graph in it; `None` if that is the graph's own, or it is not wanted.
+pub(crate) fn other_order(
+    assigned: &AssignedGraph,
+    options: &PlanOptions,
+    is_wanted: impl FnOnce(&FoundOrder) -> bool,
+) -> Option<RunOrder> {
+    let found = best_order(assigned, options, &options.order_search);
+    if found.order.is_own() || !is_wanted(&found) {
+        return None;
+    }
+    match found.order.apply(assigned) {
+        Ok(assigned) => Some(RunOrder { order: found.order, assigned }),
+        Err(error) => unreachable!("the search made an order that reads what is not written: {error}"),
+    }
 }
 
 /// Returns the plan of the best order that is found, if [`Order::Best`] is asked for and it takes less than `own`, the plan of
@@ -22,21 +38,16 @@ pub(super) fn in_best_order(
         return Ok(own);
     }
     let search = &options.order_search;
-    let found = best_order(assigned, options, search);
-    let (live, least) = found.peaks();
-    if found.order.is_own() || !search.is_worth_while(live, least) {
-        return Ok(own);
-    }
-    let ordered = match found.order.apply(assigned) {
-        Ok(ordered) => ordered,
-        Err(error) => unreachable!("the search made an order that reads what is not written: {error}"),
+    let saves = |found: &FoundOrder| {
+        let (live, least) = found.peaks();
+        search.is_worth_while(live, least)
     };
-    let plan = planned(&LazySimulation::new(&ordered), options, watch)?;
+    let Some(run) = other_order(assigned, options, saves) else { return Ok(own) };
+    let plan = planned(&LazySimulation::new(&run.assigned), options, watch)?;
     let no_worse = plan.memories.iter().zip(&own.memories).all(|(it, own)| it.plan.peak() <= own.plan.peak());
     if !no_worse || !search.is_worth_while(own.peak(), plan.peak()) {
         return Ok(own);
     }
-    let run = RunOrder { order: found.order, assigned: ordered };
     Ok(GraphPlan { assigned: assigned.clone(), run: Some(run.into()), options: *options, ..plan })
 }
 

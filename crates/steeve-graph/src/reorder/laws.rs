@@ -22,7 +22,7 @@ use crate::{AssignedGraph, Graph, IntervalMap, MemoryId, Op, PlanOptions, Tensor
 /// What last wrote the bytes of a range.
 type Written = Vec<(u64, u64, Option<TensorId>)>;
 
-/// Returns by node and slot who wrote what it reads, and who wrote each root last.
+/// Returns by node and slot which node wrote what it reads, and which wrote each root last.
 fn meaning(graph: &Graph) -> BTreeMap<(TensorId, usize), Written> {
     let mut bytes: BTreeMap<TensorId, IntervalMap<Option<TensorId>>> = BTreeMap::new();
     let mut read = BTreeMap::new();

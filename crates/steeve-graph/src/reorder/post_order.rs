@@ -29,9 +29,9 @@ pub(super) fn post_order(model: &OrderModel) -> Vec<UnitId> {
                         }
                     }
                     None => {
-                        if !core::mem::replace(&mut is_done[*unit], true) {
-                            order.push(*unit);
-                        }
+                        debug_assert!(!is_done[*unit], "what a unit waits for does not wait for it");
+                        is_done[*unit] = true;
+                        order.push(*unit);
                         path.pop();
                     }
                 }

@@ -10,7 +10,7 @@ use super::live_bytes::{LiveProfile, UnitOrder};
 use super::model::{OrderModel, RootId, UnitId};
 use crate::MemoryId;
 
-/// Moves units back. `limit` has the most bytes that may be live in each memory; no more than `tries` pairs are looked at.
+/// Moves units back. `limits` has the most bytes that may be live in each memory; no more than `tries` pairs are looked at.
 pub(super) fn settle(model: &OrderModel, order: &mut UnitOrder, limits: &[(MemoryId, u64)], mut tries: u64) {
     let mut live: Vec<(MemoryId, u64, Vec<u64>)> = Vec::new();
     for &(memory, limit) in limits {
@@ -40,9 +40,10 @@ pub(super) fn settle(model: &OrderModel, order: &mut UnitOrder, limits: &[(Memor
 /// may. Returns whether it has.
 fn exchange(model: &OrderModel, order: &mut UnitOrder, live: &mut [(MemoryId, u64, Vec<u64>)], place: usize) -> bool {
     let (one, other) = (order.units[place], order.units[place + 1]);
-    if one < other || model.before(other).contains(&one) {
+    if one < other {
         return false;
     }
+    debug_assert!(!model.before(other).contains(&one), "a unit waits only for those that the caller has before it");
     let uses = |unit: UnitId, root: RootId| model.uses(unit).contains(&root);
     let last = |root: RootId| order.last[root].map_or(usize::MAX, |last| last as usize);
     let frees = |root: RootId, is_freed: bool| !model.roots[root].is_kept && is_freed;

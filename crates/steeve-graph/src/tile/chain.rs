@@ -73,18 +73,22 @@ impl RowChain {
         self.over.is_some()
     }
 
-    /// Returns the nodes that are done in parts, in order; the others run once, before the first part.
+    /// Returns the nodes that are done in parts, in order; the others run once, before the first part. None, if the graph has
+    /// fewer nodes than the one that the chain is of.
     pub fn split_nodes(&self, graph: &Graph) -> impl Iterator<Item = TensorId> {
         let is_split = |node: &TensorId| self.splits.contains_key(&graph.root(*node));
-        let nodes = graph.nodes()[self.nodes()].iter().copied();
+        let nodes = graph.nodes().get(self.nodes()).unwrap_or_default().iter().copied();
         nodes.filter(move |node| is_split(node) && !graph.tensor(*node).op.writes_nothing())
     }
+}
 
-    /// Returns the same chain with all of its results in tensors of their own, none over an input.
-    pub(crate) fn beside_inputs(mut self) -> Self {
-        self.over = None;
-        self
-    }
+/// Whether a result may be written over the rows of an input that no later node needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inputs {
+    /// It may.
+    Overwrite,
+    /// Each result has bytes of its own.
+    Keep,
 }
 
 impl<'a> RowChains<'a> {
@@ -166,7 +170,8 @@ impl<'a> RowChains<'a> {
         Some(needs)
     }
 
-    /// Returns whether a node can be part of a chain at all: it computes a tensor of ours, and nothing waits for it alone.
+    /// Returns whether a node can be part of a chain at all: it has an operation, is not external, and is no input, parameter
+    /// or loss.
     pub(crate) fn may_join(&self, node: TensorId) -> bool {
         let tensor = self.graph().tensor(node);
         let marked = [Flags::INPUT, Flags::PARAM, Flags::LOSS].iter().any(|flag| tensor.flags.contains(*flag));
@@ -174,32 +179,57 @@ impl<'a> RowChains<'a> {
     }
 
     /// Returns the chain of some nodes, whose roots are split as `splits` says as far as they are created there.
-    pub(crate) fn chain(&self, nodes: Range<usize>, rows: u64, splits: &BTreeMap<TensorId, Split>) -> Option<RowChain> {
+    pub(crate) fn chain(
+        &self,
+        nodes: Range<usize>,
+        rows: u64,
+        splits: &BTreeMap<TensorId, Split>,
+        inputs: Inputs,
+    ) -> Option<RowChain> {
+        let mut chain = self.without_places(nodes, rows, splits)?;
+        if inputs == Inputs::Overwrite {
+            chain.over = self.over_input(&chain);
+        }
+        self.have_bytes(&chain).then_some(chain)
+    }
+
+    /// Returns the chain of some nodes, before it is known where its results are written.
+    pub(crate) fn without_places(
+        &self,
+        nodes: Range<usize>,
+        rows: u64,
+        splits: &BTreeMap<TensorId, Split>,
+    ) -> Option<RowChain> {
+        let graph = self.graph();
         let splits: BTreeMap<TensorId, Split> = splits
             .iter()
             .filter(|(root, _)| self.is_created(**root, &nodes))
             .map(|(root, split)| (*root, *split))
             .collect();
-        if splits.is_empty() || rows < 2 || !nodes.clone().all(|at| self.fits(at, &nodes, rows, &splits)) {
+        // A chain of another graph may have more nodes, and other shapes.
+        let is_here = nodes.end <= graph.nodes().len()
+            && splits.iter().all(|(root, split)| RootRows::new(&graph.tensor(*root).layout, *split, rows).is_some());
+        let fits = is_here && nodes.clone().all(|at| self.fits(at, &nodes, rows, &splits));
+        if splits.is_empty() || rows < 2 || !fits {
             return None;
         }
         let mut chain = RowChain { nodes, rows, splits, results: Vec::new(), kept: Vec::new(), over: None };
         self.find_results(&mut chain);
-        chain.over = self.over_input(&chain);
-        if chain.results.iter().any(|root| !self.may_be_whole(&chain, *root)) {
-            return None;
-        }
         Some(chain)
     }
 
-    /// Returns whether parts can be written into a result: a `FILL` gives it bytes, or an input does, and no part comes with
-    /// rows too many.
-    fn may_be_whole(&self, chain: &RowChain, root: TensorId) -> bool {
-        let (graph, tensor) = (self.graph(), self.graph().tensor(root));
-        let can_be_filled =
-            matches!(tensor.layout.dtype(), DataType::F32 | DataType::F16 | DataType::Bf16 | DataType::I32);
-        let has_bytes = can_be_filled || chain.over.is_some_and(|(result, _)| result == root);
-        has_bytes && !(tensor.op == Op::Im2col && ImageRows::of(graph.params(root)).is_some())
+    /// Returns whether parts can be written into all results of a chain: a `FILL` gives one bytes, or an input does, and no part
+    /// comes with rows too many.
+    pub(crate) fn have_bytes(&self, chain: &RowChain) -> bool {
+        let graph = self.graph();
+        let over = chain.over.map(|(result, _)| result);
+        chain.results.iter().all(|&root| {
+            let tensor = graph.tensor(root);
+            let can_be_filled =
+                matches!(tensor.layout.dtype(), DataType::F32 | DataType::F16 | DataType::Bf16 | DataType::I32);
+            let is_exact = tensor.op != Op::Im2col || ImageRows::of(graph.params(root)).is_none();
+            (can_be_filled || over == Some(root)) && is_exact
+        })
     }
 
     /// Returns whether a node can run as the chain demands: in parts, or before them.
@@ -226,7 +256,7 @@ impl<'a> RowChains<'a> {
         sources.iter().zip(needs).all(|(source, need)| match *source {
             Some(source) if source != node => match (splits.contains_key(&graph.root(source)), need) {
                 (true, Need::Rows(split)) => self.split_of(source, splits, rows) == Some(split),
-                (true, Need::Whole | Need::Image) => false,
+                (true, Need::Whole | Need::Lookup | Need::Image) => false,
                 (false, _) => true,
             },
             _ => true,

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::chain::{RowChain, RowChains};
+use super::chain::{Inputs, RowChain, RowChains};
 use super::row_rules::Need;
 use super::split::{RootRows, Split};
 use crate::TensorId;
@@ -23,13 +23,14 @@ impl RowChains<'_> {
     pub fn around(&self, node: usize, dim: usize) -> Option<RowChain> {
         let all = 0..self.graph().nodes().len();
         let (nodes, rows, splits) = self.grown(node, dim, &all)?;
-        self.chain(nodes, rows, &splits)
+        self.chain(nodes, rows, &splits, Inputs::Overwrite)
     }
 
-    /// Returns a chain with fewer nodes, if they are one: `nodes` within those of `chain`.
+    /// Returns a chain with fewer nodes, if they are one: `nodes` within those of `chain`. None, if `chain` is one of another
+    /// graph that is not one here.
     pub fn within(&self, chain: &RowChain, nodes: Range<usize>) -> Option<RowChain> {
         let is_within = chain.nodes.start <= nodes.start && nodes.end <= chain.nodes.end && nodes.start < nodes.end;
-        if is_within { self.chain(nodes, chain.rows, &chain.splits) } else { None }
+        if is_within { self.chain(nodes, chain.rows, &chain.splits, Inputs::Overwrite) } else { None }
     }
 
     /// Returns the longest run of nodes within `limits` around a node, and the splits of all roots that depend on its own.
@@ -242,7 +243,7 @@ impl<'a> Growth<'a> {
             }
             match need {
                 Need::Rows(split) => self.split_tensor(source, split)?,
-                Need::Whole | Need::Image => self.read_whole(graph.root(source))?,
+                Need::Whole | Need::Lookup | Need::Image => self.read_whole(graph.root(source))?,
             }
         }
         Some(())

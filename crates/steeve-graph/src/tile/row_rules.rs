@@ -14,6 +14,8 @@ use crate::{Layout, Param};
 pub(crate) enum Need {
     /// All of it, or nothing at all.
     Whole,
+    /// Any of its rows, as indices say, or its shape: it is not split, and a part does not read all of it.
+    Lookup,
     /// The same rows.
     Rows(Split),
     /// The rows of an image under the rows of a convolution, and those around them.
@@ -205,7 +207,7 @@ pub(crate) fn mul_mat_id(input: &RowInput<'_>) -> Option<Vec<Need>> {
 pub(crate) fn get_rows(input: &RowInput<'_>) -> Option<Vec<Need>> {
     Some(match input.split.dim {
         0 => return None,
-        1 => vec![Need::Whole, input.same_unit(1, 0)?],
+        1 => vec![Need::Lookup, input.same_unit(1, 0)?],
         dim => vec![input.same_unit(0, dim)?, input.same_unit(1, dim - 1)?],
     })
 }
@@ -243,14 +245,14 @@ pub(crate) fn flash_attn_ext(input: &RowInput<'_>) -> Option<Vec<Need>> {
 }
 
 /// Rows of `[patch, width, height]` need the rows of one image around them. Of a recording, which has no parameters, it is
-/// not known which, so such a node keeps the whole image.
+/// not known which, so such a node keeps the whole image. Of the kernel only the shape is read.
 pub(crate) fn im2col(input: &RowInput<'_>) -> Option<Vec<Need>> {
     let (kernel, image) = (input.ne(0)?, input.ne(1)?);
     let patch = |dims: usize| kernel[..dims].iter().try_fold(1u64, |area, &n| area.checked_mul(n));
     let is_plane = input.result.ne()[3] == 1 && image[3] == 1 && patch(3) == Some(input.result.ne()[0]);
     match (input.split.dim, ImageRows::of(input.params)) {
-        (2, None) if input.params.is_empty() && is_plane => Some(vec![Need::Whole, Need::Whole]),
-        (2, Some(_)) if is_plane && image[1] > 0 => Some(vec![Need::Whole, Need::Image]),
+        (2, None) if input.params.is_empty() && is_plane => Some(vec![Need::Lookup, Need::Whole]),
+        (2, Some(_)) if is_plane && image[1] > 0 => Some(vec![Need::Lookup, Need::Image]),
         _ => None,
     }
 }

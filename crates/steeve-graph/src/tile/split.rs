@@ -118,7 +118,7 @@ impl RootRows {
         stride > 0 && stride.is_multiple_of(self.plane)
     }
 
-    /// Returns a view, split in this way, of some rows that stand in memory of their own: its layout and its offset there.
+    /// Returns a view, split in this way, of some rows that have memory of their own: its layout and its offset there.
     pub(crate) fn own_part(
         &self,
         view: &Layout,
