@@ -30,8 +30,8 @@ use crate::verbosity::Verbosity;
 
 /// Plans the memory of tensor graphs and block lists: assigns each tensor or block a buffer and an offset, and proves the plan.
 ///
-/// A graph is recorded from ggml (.json, .json.gz), a TFLite or GGUF model (.tflite, .gguf), or written as text (.graph), one
-/// tensor per line. A block list is a CSV file with the columns id, lower, upper, size and optionally alignment, offset, buffer,
+/// A graph is recorded from ggml (.json, .json.gz), a model (.tflite, .onnx, .gguf), or written as text (.graph), one tensor
+/// per line. A block list is a CSV file with the columns id, lower, upper, size and optionally alignment, offset, buffer,
 /// follows, overlaps, distance; a block is live at the steps from lower up to, but not including, upper.
 #[derive(Debug, Parser)]
 #[command(name = "steeve", version, after_help = EXAMPLES, verbatim_doc_comment)]
@@ -68,6 +68,7 @@ Examples:
   steeve plan graph.json.gz -o plan.json        at which offset is each tensor?
   steeve check graph.json.gz plan.json          does this plan hold?
   steeve plan model.tflite -o planned.tflite    how much smaller can this model's arena be?
+  steeve plan model.onnx --dim batch=1          what do this model's activations need?
   steeve fit graph.json.gz --capacity 64MiB     what has to be done so that it fits?
   steeve plan blocks.csv --capacity 1M          do these blocks fit into 1 MiB?
   steeve estimate -- llama-server -m model.gguf how much memory of each device will this program take?
