@@ -50,11 +50,23 @@ fn of_one(op: &str, version: u64, inputs: &[&str], attributes: &[(&str, SmallAtt
     let mut model = SmallModel::new();
     model.opset(version);
     model.input("x", FLOAT, &["2", "1", "6", "1"]);
-    for (name, ints) in [("zero", &[0i64][..]), ("one", &[1]), ("two", &[2]), ("big", &[5]), ("odd", &[1, 3])] {
+    for (name, ints) in [
+        ("zero", &[0i64][..]),
+        ("one", &[1]),
+        ("two", &[2]),
+        ("big", &[5]),
+        ("odd", &[1, 3]),
+        ("none", &[]),
+        ("before", &[-100]),
+        ("far", &[-200]),
+        ("back", &[-1]),
+    ] {
         model.ints(name, ints);
     }
     model.ints("pads", &[0, 0, 1, 0, 0, 0, 2, 0]);
     model.floats("scales", &[1.0, 1.0, 2.5, 1.0]);
+    model.input("tens", FLOAT, &["1", "1", "10", "20"]);
+    model.floats("parts", &[1.0, 1.0, 0.7, 0.35]);
     model.node_with(("", op), inputs, &["y"], attributes);
     model.output("y");
     graph_at(&model, &[]).map(|graph| layout(&graph, "y"))
@@ -138,13 +150,13 @@ fn functions_are_neither_recursive_nor_endless() {
 
 #[test]
 fn what_names_and_shapes_would_add_up_to_is_limited() {
-    // A shape of many dimensions that each of many nodes hands on.
+    // A shape of many dimensions, that each of many nodes would hand on.
     let mut model = SmallModel::new();
     model.input("x", FLOAT, &["1"]);
     model.ints("shape", &[1; 1 << 15]);
     model.node("Reshape", &["x", "shape"], &["t0"]);
     (0..2000).for_each(|at| model.node("Relu", &[&format!("t{at}")], &[&format!("t{}", at + 1)]));
-    assert!(matches!(graph_at(&model, &[]), Err(OnnxError::TooLong { .. })));
+    assert!(matches!(graph_at(&model, &[]), Err(OnnxError::Rank { most: 64, rank: 32_768, .. })));
     // A list that becomes longer and longer.
     let mut model = with_x();
     model.node("SequenceConstruct", &["x"], &["t0"]);
@@ -354,6 +366,11 @@ fn each_version_of_an_operation_has_its_own_form() {
         ("Squeeze", 11, &["x"], &[("axes", Ints(vec![1]))], "f32[2,6,1]"),
         ("Squeeze", 13, &["x", "one"], &[], "f32[2,6,1]"),
         ("Squeeze", 13, &["x"], &[], "f32[2,6]"),
+        ("Squeeze", 13, &["x", "none"], &[], "f32[2,6]"),
+        // A start before the first element is the first one, also backwards.
+        ("Slice", 10, &["x", "before", "far", "two", "back"], &[], "f32[2,1,1,1]"),
+        // Factors have 32 bits, and so has what they make.
+        ("Resize", 13, &["tens", "", "parts"], &[], "f32[1,1,7,7]"),
         ("Unsqueeze", 11, &["x"], &[("axes", Ints(vec![0, -1]))], "f32[1,2,1,6,1,1]"),
         ("Unsqueeze", 13, &["x", "odd"], &[], "f32[2,1,1,1,6,1]"),
         (

@@ -215,7 +215,7 @@ fn a_loop_needs_what_a_turn_needs() {
 #[test]
 fn how_often_a_loop_turns_is_asked_if_the_data_decide() {
     let mut ends = body(&["1024"]);
-    ends.node("Identity", &["c"], &["go"]);
+    ends.node("IsNaN", &["s"], &["go"]);
     ends.node("Relu", &["s"], &["next"]);
     ends.node("Relu", &["s"], &["more"]);
     ["go", "next", "more"].iter().for_each(|name| ends.output(name));
@@ -223,6 +223,43 @@ fn how_often_a_loop_turns_is_asked_if_the_data_decide() {
     let expected = "ONNX: 1 dimension has no size: \"all.0\" (depends on the data of Loop (last))";
     assert_eq!(graph_at(&model, &[]).unwrap_err().to_string(), expected);
     assert_eq!(layout(&graph_at(&model, &[("all.0", 7)]).unwrap(), "all"), "f32[7,1024]");
+}
+
+#[test]
+fn a_condition_that_is_handed_on_is_true_in_every_turn() {
+    let mut goes_on = body(&["1024"]);
+    goes_on.node("Identity", &["c"], &["go"]);
+    goes_on.node("Relu", &["s"], &["next"]);
+    goes_on.node("Neg", &["s"], &["more"]);
+    ["go", "next", "more"].iter().for_each(|name| goes_on.output(name));
+    assert_eq!(layout(&graph(&repeat(goes_on, &["last", "all"])), "all"), "f32[3,1024]");
+}
+
+/// Two states that change places: neither output may have bytes of an input, as it is the other's.
+#[test]
+fn states_that_change_places_have_bytes_of_their_own() {
+    let mut swaps = body(&["1024"]);
+    swaps.input("t", FLOAT, &["1024"]);
+    swaps.node("Identity", &["t"], &["next"]);
+    swaps.node("Add", &["s", "t"], &["other"]);
+    ["c", "next", "other"].iter().for_each(|name| swaps.output(name));
+    let mut model = with_x();
+    model.input("z", FLOAT, &["1024"]);
+    model.ints("three", &[3]);
+    let results = ["last", "latest"];
+    model.node_with(("", "Loop"), &["three", "", "x", "z"], &results, &[("body", inside(swaps))]);
+    results.iter().for_each(|result| model.output(result));
+    // What the step reads and writes, and two states before and after a turn.
+    assert_eq!(peak(&model), 4 + 4);
+}
+
+#[test]
+fn a_list_has_no_lists() {
+    let mut model = with_x();
+    model.node("SequenceConstruct", &["x"], &["list"]);
+    model.node("SequenceConstruct", &["list", "list"], &["lists"]);
+    model.output("lists");
+    assert!(graph_at(&model, &[]).unwrap_err().to_string().contains("expected tensors, got a list"));
 }
 
 #[test]

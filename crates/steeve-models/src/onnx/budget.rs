@@ -43,7 +43,8 @@ impl WalkBudget {
     pub(super) fn spend_node(&mut self, node: &Node, of_inputs: usize) -> Result<(), OnnxError> {
         let attributes: usize = node.attributes.iter().map(|it| 1 + attribute_size(&it.value)).sum();
         let items = 1 + node.inputs.len() + node.outputs.len();
-        self.spend(8 * items.saturating_add(attributes).saturating_add(of_inputs))
+        let names = node.name.len() + node.op_type.len() + node.outputs.first().map_or(0, String::len);
+        self.spend((8 * items.saturating_add(attributes).saturating_add(of_inputs)).saturating_add(names))
     }
 
     /// Takes what keeping a value costs.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use steeve_graph::TensorGraphError;
+use steeve_plan::Clipped;
 
 /// Why an ONNX file can't be read or planned.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,16 @@ pub enum OnnxError {
         field: &'static str,
         /// What it is missing in.
         of: String,
+    },
+    /// A tensor has more dimensions than any runtime has.
+    #[error("ONNX: {:?}: too many dimensions: expected at most {most}, got {rank}", Clipped(value))]
+    Rank {
+        /// The tensor.
+        value: String,
+        /// The most that there may be.
+        most: usize,
+        /// The number of dimensions.
+        rank: usize,
     },
     /// A node reads what nothing before it computes.
     #[error("ONNX: {node}: reads {value:?}, which no node before it computes and no input or initializer is called")]

@@ -1,15 +1,16 @@
 //! `Loop` and `Scan`: a body that runs several times.
 //!
-//! A body has bytes of its own for its inputs and outputs, since the next turn reads what this one has written. What it hands on to the
-//! next turn has one shape in all turns: where a dimension changes, the largest that it becomes is asked for.
+//! A body has bytes of its own for its inputs and outputs, since the next turn reads what this one has written. Where it hands on one
+//! value, the output may be located in the input's bytes; where it hands on several, no output shares bytes with an input, since it may
+//! be another one's. What is handed on has one shape in all turns: where a dimension changes, the largest that it becomes is asked for.
 
 use super::call::{attribute, axis_of};
 use super::data_type::DataType;
 use super::error::OnnxError;
-use super::fact::{Dim, Fact};
+use super::fact::{Dim, Elements, Fact};
 use super::known_sizes::Blame;
 use super::model::{AttributeValue, Graph, Node};
-use super::program::{Program, ValueId};
+use super::program::{OutputMemory, Program, ValueId};
 use super::scope::Scope;
 use super::subgraphs::{GraphStep, either, graph_attribute};
 use super::walk::Walk;
@@ -39,7 +40,11 @@ impl<'m> Walk<'m> {
         let body = graph_attribute(node, "body")?;
         let carried: Vec<Fact> = inputs.iter().skip(2).map(|id| self.carried(*id)).collect();
         let given = BodyInputs {
-            before: vec![Fact::scalar(DataType::INT64), Fact::scalar(DataType::BOOL)],
+            // In every turn that there is the condition is true.
+            before: vec![
+                Fact::scalar(DataType::INT64),
+                Fact { elements: Some(Elements::Ints(vec![1])), ..Fact::scalar(DataType::BOOL) },
+            ],
             carried,
             behind: Vec::new(),
             first_output: 1,
@@ -146,7 +151,7 @@ impl<'m> Walk<'m> {
         loop {
             let inputs = given.before.iter().chain(&given.carried).chain(&given.behind);
             let inputs: Vec<Option<Fact>> = inputs.cloned().map(Some).collect();
-            let (program, outputs) = self.graph(body, &inputs, Some(scope))?;
+            let (mut program, outputs) = self.graph(body, &inputs, Some(scope))?;
             let mut has_changed = false;
             for (index, fact) in given.carried.iter_mut().enumerate() {
                 let Some(output) = outputs.get(given.first_output + index) else { continue };
@@ -164,6 +169,9 @@ impl<'m> Walk<'m> {
             }
             // Each turn leaves fewer dimensions known, and those that are given stay, so this ends.
             if !has_changed {
+                if given.carried.len() > 1 {
+                    program.output_memory = OutputMemory::BesideInputs;
+                }
                 return Ok(WalkedBody { program, outputs, carried: given.carried });
             }
         }

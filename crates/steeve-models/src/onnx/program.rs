@@ -54,6 +54,18 @@ pub(super) struct Step {
     pub(super) inner: u64,
 }
 
+/// Where a graph has its outputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum OutputMemory {
+    /// In memory of its own; they may be views of inputs, and written over them.
+    #[default]
+    Own,
+    /// In memory of the step around it.
+    Outside,
+    /// In memory of its own that no input has: the next turn finds each output where another input was.
+    BesideInputs,
+}
+
 /// The steps of a graph.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Program {
@@ -62,8 +74,7 @@ pub(super) struct Program {
     pub(super) inputs: Vec<ValueId>,
     pub(super) outputs: Vec<ValueId>,
     pub(super) steps: Vec<Step>,
-    /// Whether the outputs are written to memory of the step around this graph.
-    pub(super) writes_outside: bool,
+    pub(super) output_memory: OutputMemory,
 }
 
 impl Program {
@@ -118,12 +129,13 @@ impl<'a> ProgramGraph<'a> {
     }
 
     fn is_given(&self, id: ValueId) -> bool {
-        self.program.writes_outside && self.program.outputs.contains(&id)
+        self.program.output_memory == OutputMemory::Outside && self.program.outputs.contains(&id)
     }
 
     fn view(&self, id: ValueId) -> Option<ValueId> {
         let (_, step) = self.step(OnnxKey::Value(id))?;
-        step.view_of.filter(|_| !self.is_given(id))
+        let is_apart = self.program.output_memory != OutputMemory::Own && self.program.outputs.contains(&id);
+        step.view_of.filter(|_| !is_apart)
     }
 }
 
@@ -172,7 +184,8 @@ impl TensorGraph for ProgramGraph<'_> {
     }
 
     fn outputs(&self) -> impl Iterator<Item = OnnxKey> {
-        self.program.outputs.iter().map(|id| OnnxKey::Value(*id))
+        let kept = (self.program.output_memory == OutputMemory::BesideInputs).then_some(&self.program.inputs);
+        self.program.outputs.iter().chain(kept.into_iter().flatten()).map(|id| OnnxKey::Value(*id))
     }
 
     fn is_external(&self, tensor: OnnxKey) -> bool {

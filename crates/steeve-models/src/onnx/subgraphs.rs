@@ -7,7 +7,7 @@ use super::error::OnnxError;
 use super::fact::{Fact, ListFact};
 use super::known_sizes::Blame;
 use super::model::{AttributeValue, Graph, Node};
-use super::program::{Program, ProgramGraph, Step, ValueId, ValueKind};
+use super::program::{OutputMemory, Program, ProgramGraph, Step, ValueId, ValueKind};
 use super::scope::Scope;
 use super::walk::Walk;
 
@@ -83,7 +83,7 @@ impl<'m> Walk<'m> {
                     Some(other) => either(&other, &fact),
                 });
             }
-            program.writes_outside = true;
+            program.output_memory = OutputMemory::Outside;
             inner = inner.max(self.inner_peak(&program)?);
             sources.extend(program.outer_reads());
         }

@@ -25,6 +25,9 @@ use super::program::{Program, Step, Value, ValueId, ValueKind};
 use super::scope::Scope;
 use super::shapes::infer;
 
+/// The most dimensions of a tensor, as many as NumPy has: runtimes have far fewer, and what is kept of a value grows with them.
+const MOST_DIMS: usize = 64;
+
 /// What a walk through a model has found so far.
 pub(super) struct Walk<'m> {
     pub(super) model: &'m Model,
@@ -155,6 +158,10 @@ impl<'m> Walk<'m> {
 
     pub(super) fn push(&mut self, name: String, fact: Fact, kind: ValueKind) -> Result<ValueId, OnnxError> {
         self.budget.spend_value(&name, &fact)?;
+        let rank = fact.shape.as_ref().map_or(0, Vec::len);
+        if rank > MOST_DIMS {
+            return Err(OnnxError::Rank { value: name, most: MOST_DIMS, rank });
+        }
         let is_tainted = !fact.is_complete();
         self.values.push(Value { name, fact, kind, is_tainted, is_inside: self.inside > 0 });
         Ok(self.values.len() - 1)
@@ -336,9 +343,9 @@ impl<'m> Walk<'m> {
                 let (result, source) = (&self.values[*result].fact, &self.values[source].fact);
                 result.shape == source.shape && result.data_type.bytes(8) == source.data_type.bytes(8)
             };
-            let only_allowed =
-                |source: ValueId| (0..inputs.len()).all(|slot| inputs[slot] != Some(source) || allowed.allows(slot));
-            overwrites = sources.iter().copied().filter(|source| alike(*source) && only_allowed(*source)).collect();
+            let refused = (0..inputs.len()).filter(|slot| !allowed.allows(*slot)).filter_map(|slot| inputs[slot]);
+            let refused: BTreeSet<ValueId> = refused.collect();
+            overwrites = sources.iter().copied().filter(|it| !refused.contains(it) && alike(*it)).collect();
         }
         let op = node.op_type.to_lowercase();
         Step { op, title: node.title(), results, sources, view_of, overwrites, inner: 0 }

@@ -16,7 +16,7 @@ use super::writer::{Item, Value, Writer};
 /// small.operator(0, BuiltinOp::RELU, &[input], &[output], Options::Other);
 /// small.io(0, &[input], &[output]);
 /// let model = Model::read(small.to_bytes())?;
-/// assert_eq!(model.subgraphs[0].tensors[output].name, "output");
+/// assert_eq!(model.subgraphs()[0].tensors[output].name, "output");
 /// # Ok::<(), steeve_models::tflite::TfliteError>(())
 /// ```
 #[derive(Clone, Debug, Default)]

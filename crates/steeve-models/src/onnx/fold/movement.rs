@@ -237,9 +237,13 @@ pub(super) fn scatter(call: &Call<'_>) -> Option<Elements> {
     }
     let (data, groups) = (source.known_shape()?, indices.known_shape()?);
     let (numbers, own) = (indices.elements.as_ref()?.ints()?, strides(&data));
-    let mut targets = Vec::new();
+    let updates = updates.elements.as_ref()?;
+    let mut targets = Vec::with_capacity(updates.len());
     if call.node.op_type == "ScatterElements" {
         let axis = axis_of(call.int_or("axis", 0), data.len()).ok()?;
+        if numbers.len() != updates.len() || groups.len() != data.len() {
+            return None;
+        }
         let mut steps = own.clone();
         steps[axis] = 0;
         for (at, index) in numbers.iter().enumerate() {
@@ -249,12 +253,16 @@ pub(super) fn scatter(call: &Call<'_>) -> Option<Elements> {
     } else {
         let depth = usize::try_from(*groups.last()?).ok().filter(|depth| *depth > 0)?;
         let length = product(data.get(depth..)?);
+        // As many targets as updates: the indices alone could name far more.
+        if ((numbers.len() / depth) as u64).checked_mul(length as u64) != Some(updates.len() as u64) {
+            return None;
+        }
         for group in numbers.chunks(depth) {
             let start = place_of(group, &data, &own)?;
             targets.extend((start..start.checked_add(length)?).map(|at| usize::try_from(at).unwrap_or(usize::MAX)));
         }
     }
-    match (source.elements.clone()?, updates.elements.as_ref()?) {
+    match (source.elements.clone()?, updates) {
         (Elements::Ints(mut all), Elements::Ints(new)) => {
             for (at, new) in targets.into_iter().zip(new) {
                 *all.get_mut(at)? = *new;

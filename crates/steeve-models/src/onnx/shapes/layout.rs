@@ -108,7 +108,8 @@ pub(super) fn squeeze(call: &Call<'_>) -> Facts {
         Err(Stuck::Unknown) => return unknown_dims(call, dims.len().checked_sub(axis_count(call, 1)?)),
         axes => axes?,
     };
-    match axes {
+    // No axes mean all of them.
+    match axes.filter(|axes| !axes.is_empty()) {
         Some(axes) => {
             for axis in axes {
                 let axis = axis_of(*axis, dims.len())?;
@@ -247,8 +248,9 @@ impl SliceRange {
             let start = start.clamp(0, dim);
             (start, end.clamp(0, dim) - start)
         } else {
-            let start = start.clamp(-1, dim - 1);
-            (start, start - end.clamp(-1, dim - 1))
+            // The standard's ends: a start before the first element is the first, an end before it is none.
+            let start = start.clamp(0, (dim - 1).max(0));
+            (start, if dim == 0 { 0 } else { start - end.clamp(-1, dim - 1) })
         };
         let count = if length <= 0 { 0 } else { (length + step.abs() - 1) / step.abs() };
         (start, u64::try_from(count).unwrap_or(0))

@@ -7,7 +7,7 @@ use crate::onnx::fact::{Fact, ListFact};
 
 /// Returns a list of the inputs.
 pub(super) fn list_of(call: &Call<'_>) -> Facts {
-    let items: Vec<Fact> = call.inputs.iter().flatten().map(|fact| fact.without_elements()).collect();
+    let items = call.inputs.iter().flatten().map(|fact| tensor(fact)).collect::<Result<Vec<Fact>, Stuck>>()?;
     let of_empty = call.type_attribute("dtype").unwrap_or(DataType::FLOAT);
     list(items.first().map_or(of_empty, |item| item.data_type), items)
 }
@@ -23,6 +23,11 @@ fn list_place<'a>(call: &Call<'a>, slot: usize, behind: usize) -> Result<(&'a [F
     }
 }
 
+/// Returns what a list keeps of a tensor. There are no lists of lists.
+fn tensor(fact: &Fact) -> Result<Fact, Stuck> {
+    if fact.list.is_some() { wrong("expected tensors, got a list") } else { Ok(fact.without_elements()) }
+}
+
 fn list(data_type: DataType, items: Vec<Fact>) -> Facts {
     Ok(vec![Fact { list: Some(ListFact::Items(items)), ..Fact::of_type(data_type) }])
 }
@@ -30,7 +35,7 @@ fn list(data_type: DataType, items: Vec<Fact>) -> Facts {
 /// Returns the list of the first input with one tensor more.
 pub(super) fn longer_list(call: &Call<'_>) -> Facts {
     let (items, at) = list_place(call, 2, 1)?;
-    let new = call.fact(1)?.without_elements();
+    let new = tensor(call.fact(1)?)?;
     list(new.data_type, [&items[..at], &[new], &items[at..]].concat())
 }
 
