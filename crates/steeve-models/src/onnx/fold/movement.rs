@@ -254,7 +254,7 @@ pub(super) fn scatter(call: &Call<'_>) -> Option<Elements> {
         let depth = usize::try_from(*groups.last()?).ok().filter(|depth| *depth > 0)?;
         let length = product(data.get(depth..)?);
         // As many targets as updates: the indices alone could name far more.
-        if ((numbers.len() / depth) as u64).checked_mul(length as u64) != Some(updates.len() as u64) {
+        if ((numbers.len() / depth) as u64).checked_mul(length) != Some(updates.len() as u64) {
             return None;
         }
         for group in numbers.chunks(depth) {
