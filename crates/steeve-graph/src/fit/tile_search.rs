@@ -29,7 +29,7 @@ const REACH: usize = 256;
 /// How many of the largest tensors at a node are tried as the ones to be split.
 const SEEDS: usize = 3;
 
-/// How many nodes a chain may become where nobody says how many parts it may have. Each is written and planned; a chain along
+/// How many nodes a chain may become where no number of parts is given. Each is written and planned; a chain along
 /// a vector may have as many rows as that has elements.
 const NODES: u64 = 1 << 16;
 

@@ -91,7 +91,7 @@ struct TemporaryFile {
 
 impl TemporaryFile {
     /// Creates a file in the folder. Its name is hidden, so that it is not planned with the folder. What is to replace an old file can
-    /// be opened by its owner alone: whoever may do more is known when it has the permissions of the old one.
+    /// be opened by its owner alone: what others may do is known when it has the permissions of the old one.
     fn new(folder: &Path, old: Option<&Metadata>) -> io::Result<(Self, File)> {
         const TRIES: u32 = 1000;
         let mut options = OpenOptions::new();

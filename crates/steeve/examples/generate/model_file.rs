@@ -48,7 +48,7 @@ impl ModelFile {
         Ok(Self { name, file, header })
     }
 
-    /// Returns the size of a text and a batch that nobody asks for.
+    /// Returns the size of a text and a batch that is used where none is given.
     pub(crate) fn usual_size(&self) -> Result<SessionSize, Failure> {
         SessionSize::usual(&self.header).map_err(|error| chain(&self.name, &error).into())
     }

@@ -1,4 +1,4 @@
-//! The same elements in another shape or order, or some of them.
+//! Elements in another shape or order, or some of them.
 
 use crate::onnx::call::{Call, Facts, Stuck, axis_of, one, plus, signed, times, wrong};
 use crate::onnx::fact::{Dim, Fact, count};
