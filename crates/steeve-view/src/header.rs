@@ -86,7 +86,7 @@ pub fn header(map: &PlanMap, style: &HeaderStyle) -> String {
     let at = names.unique("AT");
     let _ = write!(
         text,
-        "\n/* Where a tensor stands in an arena: {at}(arena, {}_NAME). */\n#define {at}(arena, tensor) ((void *)((unsigned char *)(arena) + tensor##_OFFSET))\n\n#endif\n",
+        "\n/* Where a tensor is located in an arena: {at}(arena, {}_NAME). */\n#define {at}(arena, tensor) ((void *)((unsigned char *)(arena) + tensor##_OFFSET))\n\n#endif\n",
         style.prefix
     );
     text

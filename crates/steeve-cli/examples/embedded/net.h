@@ -23,7 +23,7 @@
 #define NET_Y_OFFSET 256u /* y: f32[10], soft_max, node 6 to 6 */
 #define NET_Y_SIZE 40u
 
-/* Where a tensor stands in an arena: NET_AT(arena, NET_NAME). */
+/* Where a tensor is located in an arena: NET_AT(arena, NET_NAME). */
 #define NET_AT(arena, tensor) ((void *)((unsigned char *)(arena) + tensor##_OFFSET))
 
 #endif

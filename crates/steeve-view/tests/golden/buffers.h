@@ -39,7 +39,7 @@
 #define MY_APP_B11_OFFSET 2670u /* b11: step 3 to 11 */
 #define MY_APP_B11_SIZE 11u
 
-/* Where a tensor stands in an arena: MY_APP_AT(arena, MY_APP_NAME). */
+/* Where a tensor is located in an arena: MY_APP_AT(arena, MY_APP_NAME). */
 #define MY_APP_AT(arena, tensor) ((void *)((unsigned char *)(arena) + tensor##_OFFSET))
 
 #endif

@@ -41,7 +41,7 @@
 #define LAYER_SHIFTED_OFFSET 0u /* shifted: i32[8], neg, node 11 to 11 */
 #define LAYER_SHIFTED_SIZE 32u
 
-/* Where a tensor stands in an arena: LAYER_AT(arena, LAYER_NAME). */
+/* Where a tensor is located in an arena: LAYER_AT(arena, LAYER_NAME). */
 #define LAYER_AT(arena, tensor) ((void *)((unsigned char *)(arena) + tensor##_OFFSET))
 
 #endif
