@@ -1,5 +1,5 @@
 //! A folder of plans under C programs: what one process writes the next one reads, and so does what is planned from recordings.
-#![cfg(not(feature = "whole"))]
+#![cfg(all(target_os = "linux", not(feature = "whole")))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;

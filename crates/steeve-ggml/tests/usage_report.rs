@@ -1,5 +1,5 @@
 //! What the library reports of a program's memory with `STEEVE_REPORT`.
-#![cfg(not(feature = "whole"))]
+#![cfg(all(target_os = "linux", not(feature = "whole")))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod harness;
