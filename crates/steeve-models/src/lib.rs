@@ -11,6 +11,7 @@
 //! | `onnx` | [`onnx`] | models in the format that most tools export |
 //! | `files` | [`FileReader`], [`FileContent`], [`FileIdentity`], [`write_atomically`] | models, recorded ggml graphs, graphs as text, block lists and plan files, plain or gzip |
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 #[cfg(feature = "files")]

@@ -130,6 +130,7 @@
 //! | `cuda` (feature `cuda`) | NVIDIA GPUs, where there are any |
 //! | [`sched`], which is `runtime::sched` | one graph over several devices |
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "cpu")]
 pub use steeve_cpu as cpu;
