@@ -41,6 +41,7 @@ fn main() {
         product(&*backend);
         elementwise(&*backend);
         few_columns(&*backend);
+        experts(&*backend);
         attention(&*backend);
         allocation(&device, &*backend);
         token_step(&device, &*backend);
@@ -279,6 +280,32 @@ fn few_columns(backend: &dyn Backend) {
         });
         let texts = times.map(|time| format!("{:7.1}", time * 1e6)).concat();
         println!("  {dtype:6}{texts}  {:7.0}", bytes as f64 / times[0] / 1e9);
+    }
+}
+
+/// Products of 128 experts of which each of 512 tokens uses eight. Experts of f32 are multiplied without tensor cores.
+fn experts(backend: &dyn Backend) {
+    use DataType::{Bf16, F16, F32, Q4_0, Q4K, Q6K, Q8_0};
+    const K: u64 = 2048;
+    const M: u64 = 1024;
+    const EXPERTS: u64 = 128;
+    const USED: u64 = 8;
+    const TOKENS: u64 = 512;
+    println!("mul_mat_id, {EXPERTS} experts of {K} x {M}, {USED} of them for each of {TOKENS} tokens:");
+    for dtype in [F32, F16, Bf16, Q8_0, Q4_0, Q4K, Q6K] {
+        let mut context = Context::new();
+        let experts = context.external(dtype, &[K, M, EXPERTS]).expect("experts");
+        let x = context.external(F32, &[K, 1, TOKENS]).expect("rows");
+        let ids = context.external(DataType::I32, &[USED, TOKENS]).expect("ids");
+        let result = context.mul_mat_id(experts, x, ids).expect("they fit");
+        let graph = Graph::from_outputs(&context, &[result]).expect("a graph");
+        let mut ready = Ready::new(&graph, backend);
+        // Different ones for each token.
+        let id = |at: u64| ((at / USED * 29 + at % USED * 17) % EXPERTS) as i32;
+        ready.write(ids, &(0..USED * TOKENS).flat_map(|at| id(at).to_le_bytes()).collect::<Vec<u8>>());
+        let time = seconds(backend, 5, 20, || backend.submit(&mut *ready.prepared).expect("it runs"));
+        let rate = 2.0 * (K * M * USED * TOKENS) as f64 / time / 1e12;
+        println!("  {dtype:6}{:8.3} ms  {rate:6.1} Tflop/s", time * 1e3);
     }
 }
 

@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 
 use crate::cuda_c::Declarations;
 use crate::params::{
-    AddIdParams, AttentionParams, ConcatParams, CopyParams, DiagMaskParams, GroupNormParams, Im2colParams,
-    KernelParams, MapParams, MaskParams, NarrowParams, NormParams, OrderParams, PadParams, PoolParams, ProductParams,
-    RmsNormBackParams, RopeParams, RowsParams, SoftMaxBackParams, SoftMaxParams, SumParams, TurnParams, UpscaleParams,
-    WidenParams, ZerosParams,
+    AddIdParams, AttentionParams, ConcatParams, CopyParams, DiagMaskParams, ExpertParams, GroupNormParams,
+    Im2colParams, KernelParams, MapParams, MaskParams, NarrowParams, NormParams, OrderParams, PadParams, PoolParams,
+    ProductParams, RmsNormBackParams, RopeParams, RowsParams, SoftMaxBackParams, SoftMaxParams, SumParams, TurnParams,
+    UpscaleParams, WidenParams, ZerosParams,
 };
 
 /// A kernel that takes such parameters.
@@ -117,6 +117,9 @@ kernels! {
         NarrowParams { narrow }
         WidenParams { widen }
         ZerosParams { zeros }
+    }
+    "experts" {
+        ExpertParams { experts_sort experts_f16 experts_bf16 }
     }
     "attention" {
         AttentionParams {

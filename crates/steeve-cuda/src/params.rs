@@ -315,6 +315,19 @@ kernel_params! {
         is_aligned: Flag,
     }
 
+    ExpertParams {
+        result: Tensor,
+        weights: Tensor,
+        /// Rounded to the type that is multiplied, rows without gaps.
+        inputs: Tensor,
+        ids: Tensor,
+        /// The powers of two that rows of the inputs were divided by, if they were.
+        powers: DevicePointer<f32>,
+        /// What each expert gets.
+        lists: DevicePointer<i32>,
+        most_jobs: i64,
+    }
+
     NarrowParams {
         result: Tensor,
         source: Tensor,

@@ -29,9 +29,10 @@ pub(crate) const FAMILIES: &[KernelFamily] = &[
     KernelFamily { name: "image", files: files!("image.cu") },
     KernelFamily { name: "matrix", files: files!("formats.cu" "columns.cu" "matrix.cu") },
     KernelFamily { name: "blocks", files: files!("formats.cu" "columns.cu" "blocks.cu") },
+    KernelFamily { name: "experts", files: files!("formats.cu" "mma.cu" "experts.cu") },
     KernelFamily { name: "attention", files: files!("queries.cu" "attention.cu") },
-    KernelFamily { name: "many_f16", files: files!("queries.cu" "many.cu" "many_f16.cu") },
-    KernelFamily { name: "many_bf16", files: files!("queries.cu" "many.cu" "many_bf16.cu") },
+    KernelFamily { name: "many_f16", files: files!("mma.cu" "queries.cu" "many.cu" "many_f16.cu") },
+    KernelFamily { name: "many_bf16", files: files!("mma.cu" "queries.cu" "many.cu" "many_bf16.cu") },
 ];
 
 fn add_files(files: &[SourceFile], source: &mut String) {

@@ -1,6 +1,7 @@
-//! Products of matrices: by warps where there are few columns, by cuBLAS where it can, and by tiles for the rest.
+//! Products of matrices: by warps where there are few columns, by cuBLAS where it can, those of experts by tensor cores, and by tiles
+//! for the rest.
 //!
-//! Weights of f16 and bf16 and blocks meet a second source of their own precision in cuBLAS, as in ggml: it is rounded to
+//! Weights of f16 and bf16 and blocks meet a second source of their own precision in cuBLAS and with experts, as in ggml: it is rounded to
 //! the weights' type (to f16 for blocks), products are exact and added up in f32. With few columns it stays f32. Unlike in
 //! ggml, a row that has no room in f16 is scaled, so that a prompt can't overflow where its tokens one by one do not.
 
@@ -14,7 +15,7 @@ use crate::cuda_c::DevicePointer;
 use crate::data_types::is_weight_block;
 use crate::kernel_list as kernel;
 use crate::operand::{Operand, signed, unsigned};
-use crate::params::{NarrowParams, ProductParams, Tensor, WidenParams, ZerosParams};
+use crate::params::{ExpertParams, NarrowParams, ProductParams, Tensor, WidenParams, ZerosParams};
 
 /// As many columns are done by warps.
 const FEW: usize = 8;
@@ -245,7 +246,58 @@ pub(crate) fn mul_mat_id(
         let kernel = if is_block { kernel::few_columns_blocks_id } else { kernel::few_columns_id };
         return commands.launch(kernel, [m.div_ceil(4), rows.min(ACROSS), 1], 128, params);
     }
+    if by_tensor_cores(commands, experts, b, ids, result)? {
+        return Ok(());
+    }
     let grid = [m.div_ceil(64), rows.div_ceil(64), count.min(ACROSS)];
     let params = ProductParams { ids: ids.into(), ..ProductParams::new(result, experts, b, 1, [1; 2]) };
     commands.launch(kernel::tiles_id, grid, 256, params)
+}
+
+/// The columns that a block of `experts_f16` does, and the rows of weights: `EXPERT_COLUMNS` and `EXPERT_ROWS` in `experts.cu`.
+const EXPERT_COLUMNS: usize = 64;
+const EXPERT_ROWS: usize = 128;
+
+/// Makes products of many rows of experts by tensor cores; returns whether it can.
+fn by_tensor_cores(
+    commands: &mut CommandList,
+    experts: Operand,
+    b: Operand,
+    ids: Operand,
+    result: Operand,
+) -> Result<bool, String> {
+    let ([_, m, count, _], [used, tokens, ..]) = (experts.shape.ne, ids.shape.ne);
+    let dtype = if experts.shape.dtype == DataType::Bf16 { DataType::Bf16 } else { DataType::F16 };
+    // Floats are read in pieces of 16 bytes. Columns and experts have numbers of C.
+    let is_wide = |it: &Operand| {
+        it.shape.dtype == dtype && it.shape.has_dense_rows() && divides(8, it.shape.ne[0]) && it.is_aligned(16)
+    };
+    let is_small = [used * tokens, count].into_iter().all(|it| i32::try_from(it).is_ok());
+    if commands.machine.arch < 80 || experts.shape.dtype.is_float() && !is_wide(&experts) || !is_small {
+        return Ok(false);
+    }
+    let (inputs, powers) = if is_wide(&b) {
+        (b, DevicePointer::NULL)
+    } else if dtype == DataType::F16 && b.shape.dtype != DataType::F16 {
+        let (inputs, _, powers) = narrow(commands, b, 0)?;
+        (inputs, powers)
+    } else {
+        let dense = commands.scratch_tensor(b.shape.dense(dtype));
+        convert(commands, b, dense)?;
+        (dense, DevicePointer::NULL)
+    };
+    let most_jobs = used * tokens / EXPERT_COLUMNS + count.min(used * tokens);
+    let params = ExpertParams {
+        result: result.into(),
+        weights: experts.into(),
+        inputs: inputs.into(),
+        ids: ids.into(),
+        powers,
+        lists: commands.scratch_values(4 + 4 * most_jobs + used * tokens + count),
+        most_jobs: signed(most_jobs),
+    };
+    commands.launch(kernel::experts_sort, [1, 1, 1], 1024, params)?;
+    let kernel = if dtype == DataType::F16 { kernel::experts_f16 } else { kernel::experts_bf16 };
+    commands.launch(kernel, [m.div_ceil(EXPERT_ROWS), most_jobs.min(ACROSS), 1], 256, params)?;
+    Ok(true)
 }

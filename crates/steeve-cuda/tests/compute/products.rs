@@ -31,20 +31,35 @@ fn products_of_all_types_and_strides_are_right() {
     });
 }
 
-/// Experts, for few tokens and for many, of every format: with rows of their own for each that is used, and one for all.
+/// Experts, for few tokens and for many, of every type: with rows of their own for each that is used, and one for all. Many get
+/// nothing, some more than a block does, and rows are no multiples of what a block does.
 #[test]
 fn products_with_experts_of_all_formats_are_right() {
     on_each_gpu(500, |proof| {
-        for dtype in FORMATS {
-            for [k, m, used, tokens] in [[96, 33, 2, 3], [512, 70, 3, 1], [256, 65, 4, 40]] {
+        for (dtype, b) in FORMATS.map(|a| (a, DataType::F32)).into_iter().chain(
+            [DataType::F32, DataType::F16, DataType::Bf16, DataType::Q4_0]
+                .into_iter()
+                .flat_map(|a| FLOATS.map(|b| (a, b))),
+        ) {
+            for ([k, m, used, tokens], count) in [
+                ([96, 33, 2, 3], 5),
+                ([512, 70, 3, 1], 5),
+                ([256, 65, 4, 40], 5),
+                ([104, 300, 4, 101], 3),
+                ([40, 17, 2, 33], 1500),
+                ([36, 16, 1, 70], 1),
+            ] {
                 let k = u64::next_multiple_of(k, dtype.block_len());
                 let mut sketch = proof.sketch();
-                let experts = sketch.external(dtype, &[k, m, 5], Values::Within(0.5)).unwrap();
-                let x = sketch.input(DataType::F32, &[k, used, tokens], Values::Within(1.0)).unwrap();
-                let y = sketch.input(DataType::F32, &[k, 1, tokens], Values::Within(1.0)).unwrap();
-                let ids = sketch.input(DataType::I32, &[used, tokens], Values::Below(5)).unwrap();
-                let outputs = [x, y].map(|it| sketch.context.mul_mat_id(experts, it, ids).unwrap());
-                proof.prove(sketch, &outputs, format_args!("{dtype} {k} {tokens}"));
+                let experts = sketch.external(dtype, &[k, m, count], Values::Within(0.5)).unwrap();
+                let x = sketch.input(b, &[k, used, tokens], Values::Within(1.0)).unwrap();
+                let y = sketch.input(b, &[k, 1, tokens], Values::Within(1.0)).unwrap();
+                // The same with another order of dimensions.
+                let z = sketch.input(b, &[k, tokens, used], Values::Within(1.0)).unwrap();
+                let z = sketch.context.permute(z, [0, 2, 1, 3]).unwrap();
+                let ids = sketch.input(DataType::I32, &[used, tokens], Values::Below(count)).unwrap();
+                let outputs = [x, y, z].map(|it| sketch.context.mul_mat_id(experts, it, ids).unwrap());
+                proof.prove(sketch, &outputs, format_args!("{dtype} {b} {k} {m} {tokens} {count}"));
             }
         }
     });
@@ -104,6 +119,15 @@ fn products_with_numbers_far_beyond_f16_are_right() {
                 let y = c.permute(y, [0, 2, 1, 3]).unwrap();
                 let outputs = [c.mul_mat(weights, x), c.mul_mat(weights, y)].map(Result::unwrap);
                 proof.prove(sketch, &outputs, format_args!("{dtype}, {far:?}, {n} columns"));
+
+                let mut sketch = proof.sketch();
+                let experts = sketch.external(dtype, &[k, m, 3], Values::Within(0.5)).unwrap();
+                let tokens = sketch.input(DataType::F32, &[k, 1, 8 * n], Values::Same(0.0)).unwrap();
+                let bytes = far.bytes(&mut sketch, [k, 8 * n]);
+                sketch.contents.last_mut().unwrap().1 = bytes;
+                let ids = sketch.input(DataType::I32, &[2, 8 * n], Values::Below(3)).unwrap();
+                let output = sketch.context.mul_mat_id(experts, tokens, ids).unwrap();
+                proof.prove(sketch, &[output], format_args!("{dtype}, {far:?}, experts, {n} columns"));
             }
         }
     });

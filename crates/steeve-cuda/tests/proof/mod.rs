@@ -83,8 +83,11 @@ fn judge_product(tensors: &Tensors, memory: &EvalMemory, node: TensorId, made: &
     let call = memory.call(tensors, node);
     let (a, b) = (call.source(0), call.source(1));
     let [m, n, planes, _] = call.ne();
-    let few = if a.dtype == DataType::F16 { 2 } else { 8 };
-    let is_many = tensors[node].op == Op::MulMat && n > few;
+    let is_many = match (tensors[node].op, a.dtype) {
+        (Op::MulMatId, _) => n * planes > 64,
+        (_, DataType::F16) => n > 2,
+        _ => n > 8,
+    };
     let k = a.ne[0];
     let rounding = match (a.dtype, b.dtype) {
         _ if !is_many => 0.0,
