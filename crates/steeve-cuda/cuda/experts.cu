@@ -1,12 +1,13 @@
 // Products of experts with many rows, by tensor cores.
 //
 // First one block sorts what experts get: a job is an expert and up to 64 of its columns, which are slots of tokens. `lists` has
-// the number of jobs, the jobs, the columns of all experts one behind another, and for each expert where its next one goes:
+// the number of jobs, the jobs, the columns of all experts one behind another, and for each expert where its next one goes (in
+// shared memory where that has room for all):
 //
 //   | count, 3 unused | jobs: 4 numbers each | columns | ends |
 //
-// Then a block does 128 rows of weights for a job, 32 elements at a time: while these are multiplied the next ones are read, and put
-// into the other half of shared memory. The second source has been rounded to the type of the products.
+// Then a block does 128 rows of weights for a job, 32 elements at a time: while these are multiplied the next ones are read,
+// and put into the other half of shared memory. The second source has been rounded to the type of the products.
 
 #define EXPERT_ROWS 128
 #define EXPERT_COLUMNS 64
@@ -47,7 +48,7 @@ __device__ u64 sum_up_to(u64 x) {
 }
 
 // One block of 1024 threads.
-KERNEL(experts_sort)(const ExpertParams &a) {
+KERNEL_WITHIN(experts_sort, __launch_bounds__(1024))(const ExpertParams &a) {
     __shared__ int shared_ends[1024];
     __shared__ u64 carried;
     i64 all = a.ids.ne[0] * a.ids.ne[1];
@@ -97,7 +98,8 @@ template <int DTYPE> __device__ __forceinline__ void read_blocks(const char *con
     }
 }
 
-// The same of any type, which the compiler then knows: all reads are on their way before anything is used.
+// Four elements of each of four rows of blocks. The compiler knows the type where it reads, so that all reads are on their way
+// before anything is used.
 __device__ __forceinline__ void read_any_blocks(const char *const (&rows)[4], int dtype, i64 at, u32 (&pairs)[8]) {
     switch (dtype) {
     case Q8_0: read_blocks<Q8_0>(rows, at, pairs); break;
@@ -123,10 +125,10 @@ template <int TYPE> __device__ __forceinline__ void expert_product(const ExpertP
     const Tensor &w = a.weights, &x = a.inputs, &r = a.result;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_part = warp % 4 * 32, column_part = warp / 4 * 32;
     i64 first = (i64)blockIdx.x * EXPERT_ROWS, k = w.ne[0];
-    // What of each piece this thread reads: eight numbers of two bytes side by side in a row, or a multiple of four of rows of blocks.
-    // Neighbours have the same row, so that what a warp reads at once is in few lines of the cache.
-    bool is_block = w.dtype != TYPE;
-    int lanes = is_block ? 8 : 4, left_row = warp * 16 + lane / lanes, left_at = lane % lanes * (32 / lanes);
+    // What of each piece this thread reads: eight numbers of two bytes side by side of two rows, or four elements of blocks of four
+    // rows. Neighbours have the same row, so that what a warp reads at once is in few lines of the cache.
+    bool has_blocks = w.dtype != TYPE;
+    int lanes = has_blocks ? 8 : 4, left_row = warp * 16 + lane / lanes, left_at = lane % lanes * (32 / lanes);
     int right_row = threadIdx.x / 4, right_at = threadIdx.x % 4 * 8;
     u32 left_base = (u32)__cvta_generic_to_shared(left), right_base = (u32)__cvta_generic_to_shared(right);
     u32 left_from = (row_part + lane % 16) * EXPERT_PITCH + lane / 16 * 16;
@@ -158,7 +160,7 @@ template <int TYPE> __device__ __forceinline__ void expert_product(const ExpertP
             for (int j = 0; j < 8; j++) pairs[j] = 0;
             // Rows of blocks are multiples of 32 long, those of floats multiples of 8.
             if (deep + left_at < k) {
-                if (TYPE == F16 && is_block) read_any_blocks(rows, w.dtype, deep + left_at, pairs);
+                if (TYPE == F16 && has_blocks) read_any_blocks(rows, w.dtype, deep + left_at, pairs);
                 else {
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
@@ -173,7 +175,7 @@ template <int TYPE> __device__ __forceinline__ void expert_product(const ExpertP
             char *to = left[half] + left_row * EXPERT_PITCH + left_at * 2;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                if (is_block) *(uint2 *)(to + j * 4 * EXPERT_PITCH) = make_uint2(pairs[2 * j], pairs[2 * j + 1]);
+                if (has_blocks) *(uint2 *)(to + j * 4 * EXPERT_PITCH) = make_uint2(pairs[2 * j], pairs[2 * j + 1]);
                 else if (j < 2) *(uint4 *)(to + j * 8 * EXPERT_PITCH) = make_uint4(pairs[4 * j], pairs[4 * j + 1], pairs[4 * j + 2], pairs[4 * j + 3]);
             }
             *(uint4 *)(right[half] + right_row * EXPERT_PITCH + right_at * 2) = eight;

@@ -34,7 +34,7 @@ template <int TYPE, int PARTS> __device__ void split(float x, float y, u32 *pair
     }
 }
 
-// The same of each piece with rows and columns exchanged.
+// Four pieces as `fetch` reads them, with rows and columns exchanged.
 __device__ void fetch_turned(u32 *x, u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at) : "memory");

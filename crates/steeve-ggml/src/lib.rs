@@ -21,12 +21,11 @@
 //! | `growing_list`, `hash` | lock-free lists that only grow and values that are made once; a hash |
 //! | `linked_exports` | the rest of ggml's allocator, for programs that link the static library |
 //!
-//! On other systems than Linux the library is empty.
+//! On other systems than Linux, where ggml's structures and the loader are not known, the library is empty.
 //!
 //! `unsafe` is denied but in the modules that are allowed it by name below: those that call ggml or the loader, follow pointers
 //! into ggml's structures, or are called by C, and the two lock-free tables. What the callers of the C functions promise is that
 //! handles, graphs and buffer types are ggml's and whole; what graphs *say* is not trusted.
-// ggml's loader and its structures are known on Linux alone; elsewhere the library is empty.
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

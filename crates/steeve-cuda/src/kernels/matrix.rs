@@ -1,9 +1,10 @@
-//! Products of matrices: by warps where there are few columns, by cuBLAS where it can, those of experts by tensor cores, and by tiles
-//! for the rest.
+//! Products of matrices: by warps where there are few columns, by cuBLAS where it can, those of experts by tensor cores, and by
+//! tiles for the rest.
 //!
-//! Weights of f16 and bf16 and blocks meet a second source of their own precision in cuBLAS and with experts, as in ggml: it is rounded to
-//! the weights' type (to f16 for blocks), products are exact and added up in f32. With few columns it stays f32. Unlike in
-//! ggml, a row that has no room in f16 is scaled, so that a prompt can't overflow where its tokens one by one do not.
+//! Weights of f16 and bf16 and blocks meet a second source of their own precision in cuBLAS and with experts, as in ggml: it is
+//! rounded to the weights' type (to f16 for blocks), products are exact and added up in f32. With few columns it stays f32.
+//! Unlike in ggml, a row that has no room in f16 is scaled, so that a prompt can't overflow where its tokens one by one do not.
+//! Blocks are not: with more than a few columns their elements must have room in f16, as in ggml.
 
 use steeve_graph::{DataType, TensorId};
 
@@ -130,7 +131,8 @@ fn by_library(commands: &mut CommandList, a: Operand, b: Operand, result: Operan
     let (a, a_side) = as_type(commands, a, dtype, k)?;
     let is_narrowed = dtype == DataType::F16 && b.shape.dtype != DataType::F16;
     let (b, b_side, powers) = if is_narrowed {
-        narrow(commands, b, k)?
+        let (dense, powers) = narrow(commands, b)?;
+        (dense, MatrixOperand { address: dense.address, row: k, next: 0 }, powers)
     } else {
         let (b, side) = as_type(commands, b, dtype, k)?;
         (b, side, DevicePointer::NULL)
@@ -179,17 +181,13 @@ fn products(commands: &mut CommandList, product: Product, a: &Operand, b: &Opera
 }
 
 /// A source rounded to f16, and where the powers of two are that its rows were divided by.
-fn narrow(
-    commands: &mut CommandList,
-    b: Operand,
-    k: i32,
-) -> Result<(Operand, MatrixOperand, DevicePointer<f32>), String> {
+fn narrow(commands: &mut CommandList, b: Operand) -> Result<(Operand, DevicePointer<f32>), String> {
     let (dense, rows) = (commands.scratch_tensor(b.shape.dense(DataType::F16)), b.shape.rows());
     let powers = commands.scratch_values(rows);
     let in_fours = divides(4, b.shape.ne[0]) && b.shape.has_dense_rows() && b.is_aligned(4 * b.shape.size());
     let params = NarrowParams { result: dense.into(), source: b.into(), powers, in_fours: in_fours.into() };
     commands.launch(kernel::narrow, [rows, 1, 1], 256, params)?;
-    Ok((dense, MatrixOperand { address: dense.address, row: k, next: 0 }, powers))
+    Ok((dense, powers))
 }
 
 /// A matrix as the library wants it: rows without gaps that do not overlap, whole elements from row to row.
@@ -254,11 +252,13 @@ pub(crate) fn mul_mat_id(
     commands.launch(kernel::tiles_id, grid, 256, params)
 }
 
-/// The columns that a block of `experts_f16` does, and the rows of weights: `EXPERT_COLUMNS` and `EXPERT_ROWS` in `experts.cu`.
+/// A block of `experts_f16` does as many columns (`EXPERT_COLUMNS` in `experts.cu`).
 const EXPERT_COLUMNS: usize = 64;
+
+/// A block of `experts_f16` does as many rows of weights (`EXPERT_ROWS` in `experts.cu`).
 const EXPERT_ROWS: usize = 128;
 
-/// Makes products of many rows of experts by tensor cores; returns whether it can.
+/// Makes products of many rows of experts by tensor cores; returns false, with no command added, where it can't.
 fn by_tensor_cores(
     commands: &mut CommandList,
     experts: Operand,
@@ -279,8 +279,7 @@ fn by_tensor_cores(
     let (inputs, powers) = if is_wide(&b) {
         (b, DevicePointer::NULL)
     } else if dtype == DataType::F16 && b.shape.dtype != DataType::F16 {
-        let (inputs, _, powers) = narrow(commands, b, 0)?;
-        (inputs, powers)
+        narrow(commands, b)?
     } else {
         let dense = commands.scratch_tensor(b.shape.dense(dtype));
         convert(commands, b, dense)?;

@@ -3,7 +3,8 @@
 use steeve_graph::{Bytes, DataType};
 
 use crate::frame::{FLOATS, on_each_gpu};
-use crate::reference::{CaseBuilder, FORMATS, Values};
+use crate::proof::{Where, judge_node, run_node};
+use crate::reference::{Case, CaseBuilder, FORMATS, Values, contents_of};
 
 /// Products of every pair of types, with few columns and many, repeated planes, and strides that no library takes.
 #[test]
@@ -36,11 +37,9 @@ fn products_of_all_types_and_strides_are_right() {
 #[test]
 fn products_with_experts_of_all_formats_are_right() {
     on_each_gpu(500, |proof| {
-        for (dtype, b) in FORMATS.map(|a| (a, DataType::F32)).into_iter().chain(
-            [DataType::F32, DataType::F16, DataType::Bf16, DataType::Q4_0]
-                .into_iter()
-                .flat_map(|a| FLOATS.map(|b| (a, b))),
-        ) {
+        let pairs = FLOATS.into_iter().flat_map(|a| FLOATS.map(|b| (a, b)));
+        let with_blocks = FORMATS.map(|a| (a, DataType::F32)).into_iter().chain([(DataType::Q8_0, DataType::F16)]);
+        for (dtype, b) in pairs.chain(with_blocks) {
             for ([k, m, used, tokens], count) in [
                 ([96, 33, 2, 3], 5),
                 ([512, 70, 3, 1], 5),
@@ -61,6 +60,47 @@ fn products_with_experts_of_all_formats_are_right() {
                 let outputs = [x, y, z].map(|it| sketch.context.mul_mat_id(experts, it, ids).unwrap());
                 proof.prove(sketch, &outputs, format_args!("{dtype} {b} {k} {m} {tokens} {count}"));
             }
+        }
+    });
+}
+
+/// Ids may be part of a longer list, as those of a router are.
+#[test]
+fn products_with_experts_that_a_view_names_are_right() {
+    on_each_gpu(600, |proof| {
+        for tokens in [3, 80] {
+            let mut sketch = proof.sketch();
+            let experts = sketch.external(DataType::F16, &[64, 40, 6], Values::Within(0.5)).unwrap();
+            let x = sketch.input(DataType::F32, &[64, 1, tokens], Values::Within(1.0)).unwrap();
+            let all = sketch.input(DataType::I32, &[6, tokens], Values::Below(6)).unwrap();
+            let ids = sketch.context.view_2d(all, [2, tokens], 24, Bytes(8)).unwrap();
+            let output = sketch.context.mul_mat_id(experts, x, ids).unwrap();
+            proof.prove(sketch, &[output], format_args!("{tokens}"));
+        }
+    });
+}
+
+/// Experts that do not exist are named, and everything goes on behind them.
+#[test]
+fn products_with_experts_that_do_not_exist_are_reported() {
+    on_each_gpu(700, |proof| {
+        for tokens in [3, 80] {
+            let mut sketch = proof.sketch();
+            let experts = sketch.external(DataType::F16, &[64, 40, 4], Values::Within(0.5)).unwrap();
+            let x = sketch.input(DataType::F32, &[64, 1, tokens], Values::Within(1.0)).unwrap();
+            let ids = sketch.input(DataType::I32, &[2, tokens], Values::Below(4)).unwrap();
+            let product = sketch.context.mul_mat_id(experts, x, ids).unwrap();
+            let right = sketch.case(&[product]).unwrap();
+            let mut wrong = Case { contents: right.contents.clone(), ..right };
+            let id = wrong.contents.iter_mut().find(|(id, _)| *id == ids).unwrap();
+            id.1[4..8].copy_from_slice(&4i32.to_le_bytes());
+            let backend = &*proof.backend;
+            let error = run_node(backend, &wrong.graph, product, &contents_of(&wrong), Where::Apart).unwrap_err();
+            assert!(error.to_string().contains("no such expert: expected an id below 4, got 4"), "{error}");
+            backend.synchronise().unwrap();
+            wrong.contents.iter_mut().find(|(id, _)| *id == ids).unwrap().1[4..8].copy_from_slice(&3i32.to_le_bytes());
+            let made = proof.made(&wrong, product);
+            judge_node(wrong.graph.tensors(), &contents_of(&wrong), product, &made).unwrap();
         }
     });
 }

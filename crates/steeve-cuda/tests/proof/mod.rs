@@ -84,7 +84,8 @@ fn judge_product(tensors: &Tensors, memory: &EvalMemory, node: TensorId, made: &
     let (a, b) = (call.source(0), call.source(1));
     let [m, n, planes, _] = call.ne();
     let is_many = match (tensors[node].op, a.dtype) {
-        (Op::MulMatId, _) => n * planes > 64,
+        // Floats that tensor cores can't read stay what they are.
+        (Op::MulMatId, _) => n * planes > 64 && (a.dtype.is_quantised() || a.ne[0] % 8 == 0),
         (_, DataType::F16) => n > 2,
         _ => n > 8,
     };
