@@ -42,7 +42,7 @@ fn every_command_has_a_manual_page() {
     for command in COMMANDS {
         assert!(page.contains(&format!("steeve\\-{command}(1)")), "the page of steeve does not name {command}: {page}");
         let page = steeve(&["man", command]).expect(0).out.clone();
-        assert!(page.contains(&format!(".TH steeve-{command} 1")) && page.contains("Examples:"), "{page}");
+        assert!(page.contains(&format!(".TH steeve-{command} 1")) && page.contains(".SH EXAMPLES"), "{page}");
     }
     steeve(&["man", "packing"]).expect(2).complains(&["no such command", "packing", "plan"]);
 }

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
+use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use steeve_plan::{Align, Best, Budget, Bytes, Clipped, InputLimit};
@@ -75,7 +76,7 @@ Examples:
   steeve record -- python3 transcribe.py        which graphs does this program run with ggml, and how large is each?
 
 Exit status: 0 done, 1 the answer is no (does not fit, not valid, larger), 2 bad usage or input; of record the program's.
-Colours are used on terminals only; NO_COLOR=1 switches them off. docs/command-line.md lists every error message.";
+Colours are used on terminals only; NO_COLOR=1 switches them off.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
@@ -340,7 +341,7 @@ input and output are its own; a table of the graphs is printed to the error stre
 the drop-in takes by default, more what it takes with STEEVE_REUSE=more, and bound the fewest bytes that any plan without
 that needs. Other settings of the drop-in, such as STEEVE_LOG=1, are passed on; docs/ggml.md lists them.
 
-The library is built by cargo build --release -p steeve-ggml. It is searched next to this program and in ../lib from
+The library is built by cargo build --release -p steeve-ggml in a checkout of steeve. It is searched next to this program and in ../lib from
 there, unless --library or STEEVE_LIBRARY names it.
 
 Exit status: the program's own, 128 + the signal's number if it was killed, 2 if it could not be run."
@@ -390,8 +391,19 @@ pub(crate) fn manual_page(name: Option<&str>) -> Result<Vec<u8>, clap::Error> {
             Cli::command().error(ErrorKind::InvalidValue, message)
         })?,
     };
+    // Examples keep their lines, which the library would fill and justify.
+    let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let command = command.after_help(Resettable::Reset);
     let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page)?;
+    clap_mangen::Man::new(command)
+        .source(concat!("steeve ", env!("CARGO_PKG_VERSION")))
+        .manual("steeve")
+        .render(&mut page)?;
+    page.extend(b".SH EXAMPLES\n.nf\n");
+    for line in examples.trim_start_matches("Examples:\n").lines() {
+        page.extend(format!("\\&{}\n", line.replace('\\', "\\e").replace('-', "\\-")).bytes());
+    }
+    page.extend(b".fi\n");
     Ok(page)
 }
 
