@@ -341,8 +341,8 @@ input and output are its own; a table of the graphs is printed to the error stre
 the drop-in takes by default, more what it takes with STEEVE_REUSE=more, and bound the fewest bytes that any plan without
 that needs. Other settings of the drop-in, such as STEEVE_LOG=1, are passed on; docs/ggml.md lists them.
 
-The library is built by cargo build --release -p steeve-ggml in a checkout of steeve. It is searched next to this program and in ../lib from
-there, unless --library or STEEVE_LIBRARY names it.
+The library is built by cargo build --release -p steeve-ggml in a checkout of steeve. It is searched next to this
+program and in ../lib from there, unless --library or STEEVE_LIBRARY names it.
 
 Exit status: the program's own, 128 + the signal's number if it was killed, 2 if it could not be run."
 )]
